@@ -1,0 +1,1 @@
+"""The zoo-format hyperparameter files, one for each algorithm."""

@@ -1,0 +1,9 @@
+"""The errors that are not bad input (bad input is a ``ValueError``)."""
+
+
+class NativeError(RuntimeError):
+    """A native failure or a broken invariant of the native module. Never a ``ValueError``: Optuna would prune on it."""
+
+
+class PluginError(RuntimeError):
+    """A plug-in that cannot be used: it does not load, or two distributions claim its name."""

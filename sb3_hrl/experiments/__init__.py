@@ -1,0 +1,1 @@
+"""The ``sb3-hrl`` command."""

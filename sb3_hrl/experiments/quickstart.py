@@ -1,0 +1,83 @@
+"""``sb3-hrl quickstart``, which ``make train`` calls: train the default agent through the zoo, show it before and after."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from rl_zoo3.utils import ALGOS, create_test_env, get_latest_run_id, get_saved_hyperparams
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import VecNormalize
+
+ALGO = "hppo"
+ENV_ID = "Hopper-v5"
+N_TIMESTEPS = 250_000
+
+
+def run_quickstart(log_folder: str, seed: int, n_episodes: int, n_timesteps: int | None) -> int:
+    """
+    :param log_folder: the zoo's log folder
+    :param seed: seed of the training and of both evaluations
+    :param n_episodes: episodes of each evaluation
+    :param n_timesteps: decisions to train for; by default as many as take about two minutes on two cores
+    :return: the exit code of the training
+    """
+    tensorboard_log = str(Path(log_folder) / "tensorboard")
+    command = [sys.executable, "-m", "rl_zoo3.train", "--algo", ALGO, "--env", ENV_ID, "--seed", str(seed)]
+    command += ["-n", str(n_timesteps or N_TIMESTEPS), "-f", log_folder, "-tb", tensorboard_log]
+    # No evaluation in between and no tables on the screen: the two minutes are for training, the screen for the bar.
+    command += ["--eval-freq", "-1", "--verbose", "0", "-P"]
+    print("$", " ".join(["python", *command[1:]]), flush=True)
+    exit_code = subprocess.run(command, check=False).returncode
+    if exit_code != 0:
+        return exit_code
+
+    run_id = get_latest_run_id(str(Path(log_folder) / ALGO), ENV_ID)
+    run_folder = Path(log_folder) / ALGO / f"{ENV_ID}_{run_id}"
+    print(f"\nEvaluating {n_episodes} episodes before and after training, from the same seeds ...", flush=True)
+    before, after = (_evaluate(run_folder, seed, n_episodes, is_trained) for is_trained in (False, True))
+    zoo = f"--algo {ALGO} --env {ENV_ID} -f {log_folder} --exp-id {run_id}"
+    print(
+        f"""
+Reward over {n_episodes} episodes of {ENV_ID}, seed {seed}
+  before training  {np.mean(before):8.1f} +/- {np.std(before):.1f}
+  after training   {np.mean(after):8.1f} +/- {np.std(after):.1f}
+
+Run          {run_folder}
+TensorBoard  tensorboard --logdir {tensorboard_log}
+
+Next
+  watch it     python -m rl_zoo3.enjoy {zoo}
+  film it      MUJOCO_GL=egl python -m rl_zoo3.record_video {zoo} -n 500
+  its curve    python -m rl_zoo3.plots.plot_train -a {ALGO} -e {ENV_ID} -f {log_folder}
+  go on        python -m rl_zoo3.train --algo {ALGO} --env {ENV_ID} -i {run_folder / ENV_ID}.zip
+  plug-ins     sb3-hrl plugins
+(in this checkout: .venv/bin/python, or `source .venv/bin/activate` first)"""
+    )
+    return 0
+
+
+def _evaluate(run_folder: Path, seed: int, n_episodes: int, is_trained: bool) -> list[float]:
+    """
+    :param run_folder: a finished run
+    :param seed: seed of the environment
+    :param n_episodes: how many episodes
+    :param is_trained: the run's final model, or the same model as it was before its first update
+    :return: the episodes' rewards
+    """
+    params_folder = str(run_folder / ENV_ID)
+    hyperparams, stats_path = get_saved_hyperparams(params_folder, test_mode=True)
+    env = create_test_env(ENV_ID, stats_path=stats_path, seed=seed, should_render=False, hyperparams=hyperparams)
+    model: BaseAlgorithm = ALGOS[ALGO].load(run_folder / f"{ENV_ID}.zip", env=env)
+    if not is_trained:
+        # The seed that built the run's networks builds them again; its statistics were still empty.
+        assert isinstance(env, VecNormalize)
+        env = VecNormalize(env.venv, training=False, norm_reward=False)
+        model.seed = seed
+        model._setup_model()
+        env.seed(seed)
+    rewards, _ = evaluate_policy(model, env, n_episodes, return_episode_rewards=True)
+    env.close()
+    assert isinstance(rewards, list)
+    return rewards

@@ -1,0 +1,5 @@
+"""Rollout buffers, and what fills them."""
+
+from sb3_hrl.rollout.time_aware import TimeAwareCallback, TimeAwareDictRolloutBuffer, TimeAwareRolloutBuffer
+
+__all__ = ["TimeAwareCallback", "TimeAwareDictRolloutBuffer", "TimeAwareRolloutBuffer"]

@@ -1,0 +1,80 @@
+"""
+Targets for decisions that last several steps: GAE and the truncation bootstrap with ``gamma ** n_held``.
+
+In a semi-Markov process (Sutton, Precup and Singh 1999, section 3.2) a decision that lasts ``n`` steps and collects the
+discounted reward ``R`` is worth ``R + gamma**n * V(next state)``. GAE (Schulman et al. 2016, eq. 16) keeps its form, with that
+difference as its ``delta`` and ``gamma**n * lambda`` as its decay.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch as th
+from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
+from stable_baselines3.common.callbacks import CallbackList
+
+
+class TimeAwareMixin(RolloutBuffer):
+    """What the two buffers below share. ``n_held`` [T, E] is the length of each decision in steps; owned by the buffer."""
+
+    n_held: np.ndarray
+
+    def reset(self) -> None:
+        super().reset()
+        self.n_held = np.ones((self.buffer_size, self.n_envs), dtype=np.int64)
+
+    def compute_returns_and_advantage(self, last_values: th.Tensor, dones: np.ndarray) -> None:
+        """
+        GAE with a discount of its own for each transition. Equal to SB3's, bit for bit, if every decision lasts one step.
+
+        :param last_values: values of the observations after the rollout [E]
+        :param dones: whether the last transition ended its episode [E]
+        """
+        next_values = np.concatenate((self.values[1:], last_values.clone().cpu().numpy().reshape(1, -1)))
+        next_non_terminal = 1.0 - np.concatenate((self.episode_starts[1:], dones.astype(np.float32).reshape(1, -1)))
+        # In float64 up to the last product, then in float32 like the rest: SB3's scalar gamma * gae_lambda is rounded so too.
+        discounts = np.float64(self.gamma) ** self.n_held
+        decays = (discounts * self.gae_lambda).astype(np.float32)
+        deltas = self.rewards + discounts.astype(np.float32) * next_values * next_non_terminal - self.values
+        advantage = np.zeros(self.n_envs, dtype=np.float32)
+        for step in reversed(range(self.buffer_size)):
+            advantage = deltas[step] + decays[step] * next_non_terminal[step] * advantage
+            self.advantages[step] = advantage
+        self.returns = self.advantages + self.values
+
+
+class TimeAwareRolloutBuffer(TimeAwareMixin):
+    """SB3's ``RolloutBuffer`` with a discount of ``gamma ** n_held`` for each transition."""
+
+
+class TimeAwareDictRolloutBuffer(TimeAwareMixin, DictRolloutBuffer):
+    """The same for dictionary observations."""
+
+
+class TimeAwareCallback(CallbackList):
+    """
+    Stands around the user's callbacks in ``collect_rollouts``, which calls it between ``env.step`` and ``buffer.add``.
+
+    Before them it notes how long each decision lasted. After them it bootstraps the held decisions that a time limit cut,
+    and clears their flag, so that SB3, which would discount by one step, leaves them alone.
+    """
+
+    def _on_step(self) -> bool:
+        infos: list[dict[str, Any]] = self.locals["infos"]
+        n_held = [info.get("n_held", 1) for info in infos]
+        buffer = self.model.rollout_buffer  # type: ignore[attr-defined]
+        buffer.n_held[buffer.pos] = n_held
+        self.model.count_decisions(n_held)  # type: ignore[attr-defined]
+        continue_training = super()._on_step()
+        for index, n in enumerate(n_held):
+            if n > 1 and self.locals["dones"][index] and infos[index].get("TimeLimit.truncated", False):
+                self._bootstrap(index, n)
+        return continue_training
+
+    def _bootstrap(self, index: int, n_held: int) -> None:
+        info = self.locals["infos"][index]
+        policy = self.model.policy
+        with th.no_grad():
+            value = policy.predict_values(policy.obs_to_tensor(info["terminal_observation"])[0])  # type: ignore[operator]
+        self.locals["rewards"][index] += self.model.gamma**n_held * value.item()  # type: ignore[attr-defined]
+        info["TimeLimit.truncated"] = False

@@ -1,0 +1,5 @@
+"""Gymnasium wrappers."""
+
+from sb3_hrl.wrappers.action_hold import ActionHold
+
+__all__ = ["ActionHold"]

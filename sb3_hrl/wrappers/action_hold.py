@@ -1,0 +1,132 @@
+"""Action hold: one decision lasts several steps of the environment."""
+
+import math
+from typing import Any, SupportsFloat
+
+import gymnasium as gym
+from stable_baselines3.common.env_util import is_wrapped
+from stable_baselines3.common.monitor import Monitor
+
+from sb3_hrl.carried import unpack
+
+
+class ActionHold(gym.Wrapper, gym.utils.RecordConstructorArgs):
+    """
+    Hold each action for some simulated time; one ``step`` is then one decision of a semi-Markov process.
+
+    The hold is fixed (``hold_seconds``), or annealed linearly from ``start_seconds`` to ``end_seconds`` over
+    ``anneal_decisions`` decisions of this environment. It is rounded to whole steps, lasts one step at least (``0`` is the
+    identity) and stops at the end of the episode. The reward of a decision is ``sum(gamma**i * reward_i)`` over its steps;
+    ``info["n_held"]`` tells how many there were, so that ``gamma**n_held`` discounts what follows.
+
+    ``gamma`` belongs to the model: ``HPPO`` hands its own over when it trains. Until then it is 1, and the sum of rewards is
+    the task's own. A ``Monitor`` inside the hold (one is added if there is none) keeps the episode's reward and length in
+    the task's units in any case.
+
+    An action from ``HPPO.predict`` carries the number of decisions that training has reached: it is held for that long,
+    and does not count as a decision.
+
+    :param env: the environment
+    :param hold_seconds: the fixed hold, in simulated seconds
+    :param start_seconds: the hold of the first decision, if it is annealed
+    :param end_seconds: the hold after ``anneal_decisions`` decisions
+    :param anneal_decisions: how many decisions the change takes
+    :param anneal: ``False`` keeps the hold at ``start_seconds``
+    :param dt: simulated seconds of one step; by default the environment's own ``dt``
+    """
+
+    def __init__(
+        self,
+        env: gym.Env,
+        hold_seconds: float = 0.0,
+        start_seconds: float | None = None,
+        end_seconds: float | None = None,
+        anneal_decisions: int | None = None,
+        anneal: bool = True,
+        dt: float | None = None,
+    ) -> None:
+        gym.utils.RecordConstructorArgs.__init__(
+            self,
+            hold_seconds=hold_seconds,
+            start_seconds=start_seconds,
+            end_seconds=end_seconds,
+            anneal_decisions=anneal_decisions,
+            anneal=anneal,
+            dt=dt,
+        )
+        annealing = {"start_seconds": start_seconds, "end_seconds": end_seconds, "anneal_decisions": anneal_decisions}
+        given = [name for name, value in annealing.items() if value is not None]
+        if given and (len(given) < len(annealing) or hold_seconds):
+            raise ValueError(
+                "ActionHold: give either hold_seconds, or start_seconds, end_seconds and anneal_decisions together; "
+                f"got {', '.join(['hold_seconds', *given] if hold_seconds else given)}"
+            )
+        if anneal_decisions is not None:
+            _check("anneal_decisions", anneal_decisions, anneal_decisions == int(anneal_decisions) >= 1, "a whole number >= 1")
+        self.start_seconds = hold_seconds if start_seconds is None else start_seconds
+        self.end_seconds = self.start_seconds if end_seconds is None or not anneal else end_seconds
+        self.anneal_decisions = anneal_decisions or 1
+        for name in ("start_seconds", "end_seconds"):
+            value = getattr(self, name)
+            _check(name if given else "hold_seconds", value, math.isfinite(value) and value >= 0, "seconds >= 0")
+
+        super().__init__(env if is_wrapped(env, Monitor) else Monitor(env))
+        self.step_seconds = self._find_dt(dt) if self.start_seconds or self.end_seconds else 1.0
+        self.gamma = 1.0
+        self.hold_decisions = 0
+        if self.start_seconds or self.end_seconds:
+            # One frame a decision: a video at this rate runs at the speed of the simulation.
+            final_seconds = self.step_seconds * self.n_hold(self.anneal_decisions)
+            self.metadata = {**self.env.metadata, "render_fps": max(1, round(1 / final_seconds))}
+
+    def _find_dt(self, dt: float | None) -> float:
+        if dt is None:
+            try:
+                dt = float(self.env.get_wrapper_attr("dt"))
+            except AttributeError:
+                name = self.env.spec.id if self.env.spec else type(self.env.unwrapped).__name__
+                raise ValueError(
+                    f"ActionHold: {name} has no `dt`, so the length of its step is unknown: pass dt=<simulated seconds of a step>"
+                ) from None
+        _check("dt", dt, math.isfinite(dt) and dt > 0, "seconds > 0")
+        return dt
+
+    def n_hold(self, decisions: int) -> int:
+        """
+        :param decisions: how many decisions have been taken
+        :return: for how many steps the next action is to be held
+        """
+        progress = min(decisions / self.anneal_decisions, 1.0)
+        seconds = self.start_seconds + progress * (self.end_seconds - self.start_seconds)
+        return max(1, round(seconds / self.step_seconds))
+
+    def configure_hold(self, gamma: float, decisions: int) -> None:
+        """
+        Take over the model's discount and position in the annealing (it also restores the counter ``hold_decisions``).
+
+        :param gamma: discount of one step, for the rewards inside a hold
+        :param decisions: how many decisions have been taken
+        """
+        self.gamma = gamma
+        self.hold_decisions = decisions
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        action, carried = unpack(action)
+        if carried is None:
+            n_hold = self.n_hold(self.hold_decisions)
+            self.hold_decisions += 1
+        else:
+            n_hold = self.n_hold(carried.hold_decisions)
+        reward = 0.0
+        for n_held in range(1, n_hold + 1):
+            obs, step_reward, terminated, truncated, info = self.env.step(action)
+            reward += self.gamma ** (n_held - 1) * float(step_reward)
+            if terminated or truncated:
+                break
+        info["n_held"] = n_held
+        return obs, reward, terminated, truncated, info
+
+
+def _check(name: str, value: Any, is_right: bool, expected: str) -> None:
+    if not is_right:
+        raise ValueError(f"ActionHold: {name}: expected {expected}, got {value!r}")

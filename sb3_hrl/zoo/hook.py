@@ -1,0 +1,178 @@
+"""
+What happens to rl-zoo3 when it is imported: its tables learn the plug-ins, its experiment manager gets a subclass.
+
+The start-up module calls ``after_import`` right after one of four rl_zoo3 modules has run, before anybody else can have taken
+names from it; that is why replacing a name here reaches every zoo command. Stock algorithms keep the zoo's classes.
+"""
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from sb3_hrl.registry import ALGORITHMS, VEC_ENVS, WRAPPERS, Plugin, get_plugin, get_spec, plugins, register_envs
+
+# Every name that the bridge relies on, and of callables the parameters that it uses. A contract test walks the same table.
+PLACES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "rl_zoo3.utils": {
+        "ALGOS": (),
+        "get_wrapper_class": ("hyperparams", "key"),
+        "get_saved_hyperparams": ("stats_path",),
+        "create_test_env": ("hyperparams", "env_kwargs"),
+    },
+    "rl_zoo3.hyperparams_opt": {"HYPERPARAMS_SAMPLER": (), "HYPERPARAMS_CONVERTER": ()},
+    "rl_zoo3.import_envs": {},
+    "rl_zoo3.exp_manager": {
+        "ALGOS": (),
+        "ExperimentManager.__init__": ("algo", "env_id", "config", "trained_agent", "storage", "study_name", "trial_id"),
+        "ExperimentManager.read_hyperparameters": (),
+        "ExperimentManager.load_trial": ("storage", "study_name", "trial_id"),
+        "ExperimentManager._preprocess_hyperparams": ("hyperparams",),
+        "ExperimentManager._maybe_normalize": ("env", "eval_env"),
+        "ExperimentManager.hyperparameters_optimization": (),
+        "optuna.create_study": ("storage",),
+    },
+}
+
+_has_warned = False
+
+
+def after_import(module: ModuleType) -> None:
+    """
+    Adapt a zoo module that has just been executed. Never raises: at worst the zoo stays as it is, and a warning says so.
+
+    :param module: one of the modules in ``PLACES``
+    """
+    try:
+        missing = missing_places(module)
+        if missing:
+            raise LookupError(f"it lacks {', '.join(missing)}")
+        _ADAPTERS[module.__name__](module)
+    except Exception as error:
+        _warn_once(module.__name__, error)
+
+
+def missing_places(module: ModuleType) -> list[str]:
+    """
+    :param module: one of the modules in ``PLACES``
+    :return: the names and parameters that this rl_zoo3 does not have
+    """
+    missing = []
+    for place, parameters in PLACES[module.__name__].items():
+        target: Any = module
+        for part in place.split("."):
+            target = getattr(target, part, None)
+        if target is None:
+            missing.append(place)
+        elif parameters:
+            known = inspect.signature(target).parameters
+            missing += [f"{place}({name})" for name in parameters if name not in known]
+    return missing
+
+
+def _warn_once(name: str, error: Exception) -> None:
+    global _has_warned
+    if not _has_warned:
+        _has_warned = True
+        warnings.warn(
+            f"sb3-hrl cannot extend this rl_zoo3, so its algorithms are not available here: {name}: {error}. "
+            "Install a version that fits (pip install 'rl_zoo3>=2.9.2,<2.10'), or set SB3_HRL_NO_ZOO_HOOK=1 to do without.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+class LazyAlgorithms(dict[str, Any]):
+    """The zoo's ``ALGOS`` with the plug-ins beside its own classes; a plug-in's class is imported at its first use."""
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        if isinstance(value, Plugin):
+            value = self[name] = get_spec(name).load("algorithm")
+        return value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default
+
+    def values(self) -> Any:
+        return [self[name] for name in self]
+
+    def items(self) -> Any:
+        return [(name, self[name]) for name in self]
+
+
+def _adapt_utils(utils: Any) -> None:
+    own = set(utils.ALGOS)
+    for name, plugin in plugins(ALGORITHMS).items():
+        if name in own:
+            warnings.warn(f"the algorithm {name!r} of {plugin.distribution} is ignored: rl_zoo3 has its own", stacklevel=2)
+    utils.ALGOS = LazyAlgorithms({**plugins(ALGORITHMS), **utils.ALGOS})
+
+    get_wrapper_class, get_saved_hyperparams = utils.get_wrapper_class, utils.get_saved_hyperparams
+    create_test_env = utils.create_test_env
+
+    def get_wrapper_class_by_short_name(hyperparams: dict[str, Any], key: str = "env_wrapper") -> Callable | None:
+        return get_wrapper_class({**hyperparams, key: _with_dotted_names(hyperparams[key], key)} if key in hyperparams else {}, key)
+
+    def get_saved_hyperparams_for_testing(*args: Any, **kwargs: Any) -> tuple[dict[str, Any], str | None]:
+        # enjoy and record_video look at a trained agent, as evaluation does.
+        hyperparams, stats_path = get_saved_hyperparams(*args, **kwargs)
+        if "eval_env_kwargs" in hyperparams:
+            hyperparams["env_kwargs"] = hyperparams.pop("eval_env_kwargs")
+        return hyperparams, stats_path
+
+    def create_test_env_with_kwargs(*args: Any, **kwargs: Any) -> Any:
+        # enjoy has taken env_kwargs out of the saved hyperparameters by now; record_video never looks.
+        bound = inspect.signature(create_test_env).bind(*args, **kwargs)
+        saved_kwargs = (bound.arguments.get("hyperparams") or {}).pop("env_kwargs", None) or {}
+        bound.arguments["env_kwargs"] = {**saved_kwargs, **(bound.arguments.get("env_kwargs") or {})}
+        return create_test_env(*bound.args, **bound.kwargs)
+
+    utils.get_wrapper_class = get_wrapper_class_by_short_name
+    utils.get_saved_hyperparams = get_saved_hyperparams_for_testing
+    utils.create_test_env = create_test_env_with_kwargs
+
+
+def _with_dotted_names(wrappers: Any, key: str) -> Any:
+    """
+    :param wrappers: the value of ``env_wrapper`` or ``vec_env_wrapper``: a name, a ``{name: kwargs}`` mapping, or a list of such
+    :param key: which of the two
+    :return: the same with each short name replaced by the dotted path that the zoo understands
+    """
+    if isinstance(wrappers, list):
+        return [_with_dotted_names(wrapper, key) for wrapper in wrappers]
+    if isinstance(wrappers, dict):
+        return {_with_dotted_names(name, key): kwargs for name, kwargs in wrappers.items()}
+    if not isinstance(wrappers, str) or "." in wrappers:
+        return wrappers
+    plugin = get_plugin(VEC_ENVS if key == "vec_env_wrapper" else WRAPPERS, wrappers)
+    plugin.load()
+    return plugin.value.replace(":", ".")
+
+
+def _adapt_hyperparams_opt(hyperparams_opt: Any) -> None:
+    def later(name: str, field: str) -> Callable:
+        return lambda *args: get_spec(name).load(field)(*args)
+
+    for name in plugins(ALGORITHMS):
+        hyperparams_opt.HYPERPARAMS_SAMPLER.setdefault(name, later(name, "sampler"))
+        hyperparams_opt.HYPERPARAMS_CONVERTER.setdefault(name, later(name, "converter"))
+
+
+def _adapt_import_envs(import_envs: Any) -> None:
+    register_envs()
+
+
+def _adapt_exp_manager(exp_manager: Any) -> None:
+    from sb3_hrl.zoo.manager import PluginExperimentManager
+
+    exp_manager.ExperimentManager = PluginExperimentManager
+
+
+_ADAPTERS: Mapping[str, Callable[[Any], None]] = {
+    "rl_zoo3.utils": _adapt_utils,
+    "rl_zoo3.hyperparams_opt": _adapt_hyperparams_opt,
+    "rl_zoo3.import_envs": _adapt_import_envs,
+    "rl_zoo3.exp_manager": _adapt_exp_manager,
+}

@@ -1,0 +1,739 @@
+"""
+The check of a hyperparameter file, before a folder or an environment exists.
+
+What is expected comes from the algorithm's constructor and from rl_zoo3's own keys. Every problem of the chosen section is
+one line ``file:line: what is wrong``; they are reported together, in one ``ConfigError``.
+"""
+
+import importlib
+import inspect
+import re
+import reprlib
+import traceback
+import types
+import typing
+import warnings
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.type_aliases import Schedule
+from stable_baselines3.common.vec_env import VecNormalize
+
+from sb3_hrl.errors import PluginError
+from sb3_hrl.registry import VEC_ENVS, WRAPPERS, import_dotted, resolve, suggest
+
+# What the zoo passes to the constructor by itself, and the option that sets it.
+_ZOO_ARGUMENTS = {
+    "env": "--env",
+    "tensorboard_log": "--tensorboard-log",
+    "verbose": "--verbose",
+    "seed": "--seed",
+    "device": "--device",
+    "_init_setup_model": None,
+}
+# The keys that the zoo takes out before it calls the constructor; `eval_env_kwargs` is taken out by the bridge.
+_ZOO_KEYS: dict[str, Any] = {
+    "n_envs": int,
+    "n_timesteps": int,
+    "frame_stack": int | None,
+    "normalize": bool | dict,
+    "monitor_kwargs": dict | None,
+    "env_kwargs": dict | None,
+    "eval_env_kwargs": dict | None,
+    "env_wrapper": Any,
+    "vec_env_wrapper": Any,
+    "callback": Any,
+}
+_NOISE_KEYS: dict[str, Any] = {"noise_type": str, "noise_std": float}
+# Strings under these keys are Python code to the zoo.
+_EVALUATED = {"policy_kwargs", "normalize", "monitor_kwargs", "replay_buffer_class", "replay_buffer_kwargs"}
+# The zoo turns these into schedules, and takes nothing but numbers and strings.
+_ZOO_SCHEDULES = {"learning_rate", "clip_range", "clip_range_vf", "delta_std"}
+_AT_LEAST_ONE = {"n_envs", "n_timesteps", "frame_stack", "n_steps", "batch_size", "n_epochs"}
+_FROM_ZERO_TO_ONE = {"gamma", "gae_lambda"}
+
+_DIGITS = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
+# YAML 1.1 wants a dot and a signed exponent in a float, so PyYAML reads these as strings.
+_STRING_FLOAT = re.compile(rf"{_DIGITS}[eE][-+]?[0-9]+")
+_LINEAR_SCHEDULE = re.compile(rf"lin_{_DIGITS}(?:[eE][-+]?[0-9]+)?")
+
+# The types that YAML can give, and their names in a message.
+_WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    types.NoneType: "null",
+    list: "a list",
+    tuple: "a list",
+    Sequence: "a list",
+    dict: "a mapping",
+    Mapping: "a mapping",
+    Any: "anything",
+    object: "anything",
+    inspect.Parameter.empty: "anything",
+}
+
+
+class ConfigError(ValueError):
+    """Hyperparameters that cannot be used. ``str()`` is the whole message for the user."""
+
+
+class _Problem(NamedTuple):
+    """One problem: the line, if it is known and not the line of the key under check, and what is wrong."""
+
+    line: int | None
+    text: str
+
+
+class _UnreadableError(Exception):
+    """A file that has no section to check: the problem is in ``args[0]``."""
+
+
+class _Parameters(NamedTuple):
+    """The arguments of a callable: their annotations, those without a default, and whether it takes any others."""
+
+    hints: dict[str, Any]
+    required: tuple[str, ...]
+    takes_any: bool
+
+
+def check_config(
+    config: str,
+    env_id: str,
+    algorithm: type,
+    *,
+    is_atari: bool,
+    overrides: Mapping[str, Any] | None,
+    overrides_source: str = "-params",
+) -> None:
+    """
+    Check the hyperparameters that the zoo would choose for an environment.
+
+    :param config: a ``.yml``, ``.yaml`` or ``.py`` file, or the name of a Python package, as the user gave it
+    :param env_id: the environment
+    :param algorithm: the algorithm's class
+    :param is_atari: whether the zoo takes it for an Atari environment (then ``atari`` is the section to fall back on)
+    :param overrides: hyperparameters from the command line, which win over the file's
+    :param overrides_source: what to call these in a message
+    :raises ConfigError: with every problem that was found
+    """
+    found: list[tuple[str, _Problem]] = []
+    try:
+        document, duplicates = _load(config)
+        found += [(config, problem) for problem in duplicates]
+        name = _choose_section(document, env_id, is_atari)
+        found += _check_section(document[name], _line(document, name), algorithm, overrides or {}, (config, overrides_source))
+    except _UnreadableError as error:
+        found.append((config, error.args[0]))
+    if found:
+        found.sort(key=lambda item: (item[0] != config, item[1].line or 0))
+        raise ConfigError(
+            f"error: {len(found)} problem{'s'[: len(found) > 1]} in the hyperparameters of {algorithm.__name__} for {env_id}\n"
+            + "\n".join(f"{source}:{line}: {text}" if line else f"{source}: {text}" for source, (line, text) in found)
+        )
+
+
+def normalise(hyperparams: dict[str, Any], algorithm: type) -> dict[str, Any]:
+    """
+    Turn number-like strings (``1e-3``) into floats, and whole floats into ints where an int is wanted.
+
+    :param hyperparams: as the zoo has read them; left as they are
+    :param algorithm: the algorithm's class
+    :return: a new dict
+    """
+    result: dict[str, Any] = _with_floats(hyperparams, {})
+    _make_whole(result, {**_constructor(algorithm).hints, **_ZOO_KEYS})
+    for key, load in _PARTS.items():
+        parts = result.get(key)
+        for part in parts if isinstance(parts, list) else [parts]:
+            if isinstance(part, dict):
+                for name, kwargs in part.items():
+                    _make_part_whole(load, name, kwargs)
+    return result
+
+
+def _with_floats(value: Any, copies: dict[int, Any]) -> Any:
+    """Copy dicts and lists with their strings replaced. ``copies``, by id, keeps YAML's aliases shared, recursive ones too."""
+    if isinstance(value, str):
+        return float(value) if _STRING_FLOAT.fullmatch(value) else value
+    if id(value) in copies or not isinstance(value, dict | list):
+        return copies.get(id(value), value)
+    if isinstance(value, dict):
+        mapping = copies[id(value)] = _Mapping(value.lines) if isinstance(value, _Mapping) else {}
+        mapping.update((key, _with_floats(item, copies)) for key, item in value.items())
+        return mapping
+    sequence = copies[id(value)] = _Sequence(value.lines) if isinstance(value, _Sequence) else []
+    sequence.extend(_with_floats(item, copies) for item in value)
+    return sequence
+
+
+def _make_whole(kwargs: dict[Any, Any], hints: Mapping[str, Any]) -> None:
+    for key, value in kwargs.items():
+        wanted = _alternatives(hints.get(key))
+        if isinstance(value, float) and value.is_integer() and int in wanted and float not in wanted:
+            kwargs[key] = int(value)
+
+
+def _make_part_whole(load: Callable[[Any], Any], name: Any, kwargs: Any) -> None:
+    if isinstance(kwargs, dict):
+        try:
+            _make_whole(kwargs, _parameters(load(name)).hints)
+        except ValueError:
+            return  # not a wrapper or callback: check_config says so
+
+
+# --- reading the file -------------------------------------------------------------------------------------------------
+
+
+class _Mapping(dict[Any, Any]):
+    """A YAML mapping that knows the line of each key; of a merged key (``<<``) it is the line where the key is written."""
+
+    def __init__(self, lines: dict[Any, int] | None = None) -> None:
+        super().__init__()
+        self.lines = lines or {}
+
+
+class _Sequence(list[Any]):
+    """A YAML sequence that knows the line of each item."""
+
+    def __init__(self, lines: list[int] | None = None) -> None:
+        super().__init__()
+        self.lines = lines or []
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, with line numbers, and with a list of the keys that are given twice."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.duplicates: list[_Problem] = []
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        # Here, and not in the construction: that one has put the merged keys among the mapping's own.
+        node: Any = super().compose_mapping_node(anchor)
+        first_lines: dict[tuple[str, str], int] = {}
+        for key_node, _ in node.value:
+            if isinstance(key_node, yaml.ScalarNode) and key_node.tag != "tag:yaml.org,2002:merge":
+                name, line = (key_node.tag, key_node.value), _first_line(key_node)
+                if name in first_lines:
+                    text = f"{_show(key_node.value)} is given twice, first in line {first_lines[name]}"
+                    self.duplicates.append(_Problem(line, text))
+                first_lines.setdefault(name, line)
+        return node
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # from `!!int x`, 2001-99-99
+            problem = f"cannot read {_show(node.value)} as {_short_tag(node.tag)}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
+
+    def construct_yaml_map(self, node: Any) -> Generator[_Mapping, None, None]:
+        data = _Mapping()
+        yield data
+        data.update(self.construct_mapping(node))
+        data.lines = {self.construct_object(key_node): _first_line(key_node) for key_node, _ in node.value}
+
+    def construct_yaml_seq(self, node: Any) -> Generator[_Sequence, None, None]:
+        data = _Sequence()
+        yield data
+        data.extend(self.construct_sequence(node))
+        data.lines = [_first_line(item) for item in node.value]
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_yaml_map)
+_Loader.add_constructor("tag:yaml.org,2002:seq", _Loader.construct_yaml_seq)
+
+
+def _first_line(node: Any) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def _short_tag(tag: str) -> str:
+    return tag.replace("tag:yaml.org,2002:", "!!")
+
+
+def _load(config: str) -> tuple[Any, list[_Problem]]:
+    """Read the configuration the way ``ExperimentManager.read_hyperparameters`` does."""
+    if config.endswith((".yml", ".yaml")):
+        return _load_yaml(_read_text(config))
+    if config.endswith(".py"):
+        return _run_python(config, _read_text(config)), []
+    try:
+        return importlib.import_module(config).hyperparams, []
+    except (Exception, SystemExit) as error:
+        hint = "; a file must end in .yml, .yaml or .py" if Path(config).exists() else ""
+        raise _unreadable(None, f"not a Python package with 'hyperparams': {_describe_error(error)}{hint}") from error
+
+
+def _unreadable(line: int | None, text: str) -> _UnreadableError:
+    return _UnreadableError(_Problem(line, text))
+
+
+def _read_text(config: str) -> str:
+    path = Path(config)
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        neighbours = [other.name for other in path.parent.glob(f"*{path.suffix}")]
+        raise _unreadable(None, f"the file does not exist{suggest(path.name, neighbours)}") from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise _unreadable(line, f"the file is not UTF-8 text: byte 0x{error.object[error.start]:02x}") from error
+    except (OSError, ValueError) as error:
+        raise _unreadable(None, f"the file cannot be read: {_describe_error(error)}") from error
+
+
+def _load_yaml(text: str) -> tuple[Any, list[_Problem]]:
+    try:
+        loader = _Loader(text)
+        document = loader.get_single_data()
+    except yaml.MarkedYAMLError as error:
+        raise _UnreadableError(_explain(error, text)) from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise _unreadable(line, f"the character {chr(error.character)!r} is not allowed in YAML") from error
+    except RecursionError as error:
+        raise _unreadable(None, "the YAML is nested too deeply, or an alias contains itself") from error
+    return document, loader.duplicates
+
+
+def _explain(error: yaml.MarkedYAMLError, text: str) -> _Problem:
+    """Put PyYAML's message in plain words."""
+    mark = error.problem_mark or error.context_mark
+    lines = text.splitlines()
+    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    problem, context = error.problem or "", error.context or ""
+    source_line = lines[line - 1] if line <= len(lines) else ""
+    if "\t" in source_line[: len(source_line) - len(source_line.lstrip())]:
+        return _Problem(line, "the line is indented with a tab: YAML wants spaces")
+    if "while scanning a quoted scalar" in context and error.context_mark:
+        return _Problem(error.context_mark.line + 1, f"column {error.context_mark.column + 1}: the quote is not closed")
+    if problem.startswith("could not determine a constructor for the tag"):
+        tag = _short_tag(problem.partition("tag ")[2])
+        return _Problem(line, f"unknown tag {tag}: only plain YAML is read, no objects")
+    for theirs, ours in (
+        ("mapping values are not allowed here", "a ':' is not expected here: check the indentation, or quote the text"),
+        ("could not find expected ':'", "a ':' is missing after the key"),
+        ("but found '<block", "the indentation does not fit the lines above"),
+        ("expected ',' or", "a bracket is not closed, or a comma is missing"),
+        ("found unhashable key", "a key must be a plain name"),
+    ):
+        if theirs in problem:
+            return _Problem(line, f"column {column}: {ours}")
+    return _Problem(line, f"column {column}: {' '.join(f'{context} {problem}'.split())}")
+
+
+def _run_python(config: str, source: str) -> Any:
+    variables: dict[str, Any] = {}
+    try:
+        exec(compile(source, config, "exec"), variables)
+    except (Exception, SystemExit) as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == config]
+        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+        raise _unreadable(line, f"running the file failed: {_describe_error(error)}") from error
+    if "hyperparams" not in variables:
+        raise _unreadable(None, f"the file does not define 'hyperparams'{suggest('hyperparams', variables)}")
+    return variables["hyperparams"]
+
+
+def _choose_section(document: Any, env_id: str, is_atari: bool) -> str:
+    if document is None:
+        raise _unreadable(None, "the file is empty")
+    if not isinstance(document, dict):
+        raise _unreadable(None, f"expected sections such as '{env_id}:' at the top level, got {_show(document)}")
+    fallback = "atari" if is_atari else "default"
+    for name in (env_id, fallback):
+        if name in document:
+            return name
+    sections = ", ".join(_show(name) for name in document) or "none"
+    nearest = suggest(env_id, document)
+    raise _unreadable(None, f"no section {env_id!r} and no {fallback!r}; sections in the file: {sections}{nearest}")
+
+
+# --- checking a section -----------------------------------------------------------------------------------------------
+
+
+def _check_section(
+    section: Any, section_line: int | None, algorithm: type, overrides: Mapping[str, Any], sources: tuple[str, str]
+) -> Iterator[tuple[str, _Problem]]:
+    config, overrides_source = sources
+    if not isinstance(section, dict):
+        yield config, _Problem(section_line, f"the section: expected a mapping of hyperparameters, got {_show(section)}")
+        return
+    hyperparams = normalise({**section, **overrides}, algorithm)
+    for text in _check_together(hyperparams, algorithm):
+        yield config, _Problem(section_line, text)
+    for key in hyperparams:
+        for line, text in _check_key(key, hyperparams, algorithm):
+            if key in overrides:
+                yield overrides_source, _Problem(None, text)
+            else:
+                yield config, _Problem(line or _line(section, key), text)
+
+
+def _check_together(hyperparams: Mapping[str, Any], algorithm: type) -> Iterator[str]:
+    """What the section lacks."""
+    constructor = _constructor(algorithm)
+    for key in dict.fromkeys(("policy", "n_timesteps", *constructor.required)):
+        if key not in hyperparams and key not in _ZOO_ARGUMENTS:
+            yield f"the key {key!r} is missing{' (rl_zoo3 needs it even with -n)' if key == 'n_timesteps' else ''}"
+    noise = [key for key in _NOISE_KEYS if key in hyperparams]
+    if "action_noise" in constructor.hints and len(noise) == 1:
+        yield f"'noise_type' and 'noise_std' go together, got only {noise[0]!r}"
+
+
+def _check_key(key: Any, hyperparams: Mapping[str, Any], algorithm: type) -> Iterator[_Problem]:
+    value = hyperparams[key]
+    expected = _expected(algorithm)
+    if key in _ZOO_ARGUMENTS:
+        option = _ZOO_ARGUMENTS[key]
+        yield _Problem(None, f"{key!r} is passed by rl_zoo3 itself{f', use {option} on the command line' if option else ''}")
+    elif key not in expected:
+        yield _Problem(None, f"unknown key {_show(key)}{suggest(key, expected) if isinstance(key, str) else ''}")
+    elif key == "policy":
+        try:
+            _get_policy(value, algorithm)
+        except ValueError as error:
+            yield _Problem(None, f"policy: {error}")
+    elif key in _PARTS:
+        yield from _check_parts(key, value)
+    else:
+        yield from _check_value(key, value, expected[key], hyperparams, algorithm)
+
+
+def _check_value(key: str, value: Any, hint: Any, hyperparams: Mapping[str, Any], algorithm: type) -> Iterator[_Problem]:
+    got = _show(value)
+    if key in _EVALUATED and isinstance(value, str):
+        try:
+            value = _evaluate(value)
+        except ValueError as error:
+            yield _Problem(None, f"{key}: the Python code {got} fails: {error}")
+            return
+        got = f"{got}, which gives {_show(value)}"
+        hint = dict if key == "normalize" else hint
+    if key in _ZOO_SCHEDULES and (value is None or callable(value)):
+        yield _Problem(None, f"{key}: expected a number or 'lin_<number>', got {got} (leave the key out for the default)")
+    elif not _matches(value, hint):
+        yield _Problem(None, f"{key}: expected {_describe(hint)}, got {got}{_yaml_hint(key, hint)}")
+    elif (wanted := _out_of_range(key, value)) is not None:
+        yield _Problem(None, f"{key}: expected {wanted}, got {got}")
+    elif isinstance(value, Mapping):
+        yield from _check_mapping(key, value, hyperparams, algorithm)
+
+
+def _yaml_hint(key: str, hint: Any) -> str:
+    objects = [a for a in _alternatives(hint) if a is not types.NoneType]
+    if key in _EVALUATED or any(_origin(a) in _WORDS or _origin(a) is typing.Literal or _is_schedule(a) for a in objects):
+        return ""
+    return "; it cannot be set from YAML: leave the key out, or use a .py file"
+
+
+def _out_of_range(key: str, value: Any) -> str | None:
+    if key in _AT_LEAST_ONE and value is not None and value < 1:
+        return "a whole number of at least 1"
+    if key in _FROM_ZERO_TO_ONE and value is not None and not 0 <= value <= 1:
+        return "a number from 0 to 1"
+    if key == "noise_type" and not any(kind in value for kind in ("normal", "ornstein-uhlenbeck")):
+        return "'normal' or 'ornstein-uhlenbeck'"
+    return None
+
+
+def _check_mapping(key: str, kwargs: Mapping[Any, Any], hyperparams: Mapping[str, Any], algorithm: type) -> Iterator[_Problem]:
+    """The keyword arguments whose receiver is known."""
+    parameters = _Parameters({}, (), True)
+    if key == "normalize":
+        parameters = _parameters(VecNormalize, 1)
+    elif key == "monitor_kwargs":
+        parameters = _parameters(Monitor, 2)  # the zoo passes `env` and `filename`
+    elif key == "policy_kwargs":
+        try:
+            parameters = _parameters(_get_policy(hyperparams.get("policy"), algorithm))
+        except ValueError:
+            pass  # said under `policy`
+        else:  # what has no default comes from the algorithm
+            hints = {name: hint for name, hint in parameters.hints.items() if name not in parameters.required}
+            parameters = _Parameters(hints, (), parameters.takes_any)
+    yield from _check_kwargs(key, kwargs, parameters)
+
+
+def _check_kwargs(what: str, kwargs: Mapping[Any, Any], parameters: _Parameters) -> Iterator[_Problem]:
+    for name, value in kwargs.items():
+        line, hint = _line(kwargs, name), parameters.hints.get(name, Any)
+        if not isinstance(name, str):
+            yield _Problem(line, f"{what}: expected a name as key, got {_show(name)}")
+        elif name not in parameters.hints and not parameters.takes_any:
+            yield _Problem(line, f"{what}: unknown key {_show(name)}{suggest(name, parameters.hints)}")
+        elif isinstance(value, str) and {_origin(a) for a in _alternatives(hint)} <= {int, float, bool, type, types.NoneType}:
+            yield _Problem(line, f"{what}: {name}: expected {_describe(hint)}, got {_show(value)}")
+    missing = [name for name in parameters.required if name not in kwargs]
+    if missing and (parameters.takes_any or parameters.hints.keys() >= kwargs.keys()):  # else it is misspelled
+        yield _Problem(None, f"{what}: missing {', '.join(map(repr, missing))}")
+
+
+# --- wrappers and callbacks -------------------------------------------------------------------------------------------
+
+
+def _import(load: Callable[[str], Any], name: str) -> Any:
+    try:
+        return load(name)
+    except (ValueError, PluginError) as error:
+        raise ValueError(" ".join(str(error).split())) from error
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"importing {name!r} failed: {_describe_error(error)}") from error
+
+
+def _get_policy(value: Any, algorithm: type) -> Any:
+    aliases: Mapping[str, Any] = getattr(algorithm, "policy_aliases", {})
+    # Not a class, even from a .py file: the zoo looks for a dot in it.
+    if isinstance(value, str) and value in aliases:
+        return aliases[value]
+    if not isinstance(value, str) or "." not in value:
+        nearest = suggest(value, aliases) if isinstance(value, str) else ""
+        raise ValueError(f"expected one of {', '.join(aliases)}, or a dotted path, got {_show(value)}{nearest}")
+    policy = _import(import_dotted, value)
+    if not isinstance(policy, type):
+        raise ValueError(f"expected a class, but {value!r} is {_show(policy)}")
+    return policy
+
+
+def _get_wrapper(group: str) -> Callable[[Any], Any]:
+    def load(name: Any) -> Any:
+        if isinstance(name, type):
+            return name
+        if not isinstance(name, str):
+            raise ValueError(f"expected a name or a list of names, got {_show(name)}")
+        wrapper = _import(lambda path: resolve(group, path), name)
+        if not callable(wrapper):
+            raise ValueError(f"expected a wrapper, but {name!r} is {_show(wrapper)}")
+        return wrapper
+
+    return load
+
+
+def _get_callback(name: Any) -> Any:
+    if isinstance(name, BaseCallback):
+        return name
+    if not isinstance(name, str):
+        raise ValueError(f"expected a dotted path or a list of these, got {_show(name)}")
+    callback = _import(import_dotted, name)
+    if not (isinstance(callback, type) and issubclass(callback, BaseCallback)):
+        raise ValueError(f"expected a callback class, but {name!r} is {_show(callback)}")
+    return callback
+
+
+# The keys that name wrappers or callbacks, and how to get one.
+_PARTS: dict[str, Callable[[Any], Any]] = {
+    "env_wrapper": _get_wrapper(WRAPPERS),
+    "vec_env_wrapper": _get_wrapper(VEC_ENVS),
+    "callback": _get_callback,
+}
+
+
+def _check_parts(key: str, value: Any) -> Iterator[_Problem]:
+    if value is None:
+        return
+    for index, part in enumerate(value) if isinstance(value, list) else [(None, value)]:
+        for line, text in _check_part(key, part):
+            yield _Problem(line or _line(value, index), f"{key}: {text}")
+
+
+def _check_part(key: str, part: Any) -> Iterator[_Problem]:
+    """A name, or a mapping from one name to its arguments."""
+    name, line = part, None
+    kwargs: Any = {}
+    if isinstance(part, dict):
+        if len(part) != 1:
+            names = ", ".join(_show(name) for name in part) or "none"
+            yield _Problem(None, f"expected one name with its arguments indented below it, got {len(part)} keys: {names}")
+            return
+        name, kwargs = next(iter(part.items()))
+        line = _line(part, name)
+    try:
+        target = _PARTS[key](name)
+    except ValueError as error:
+        yield _Problem(line, str(error))
+        return
+    if kwargs is None:
+        yield _Problem(line, f"nothing follows '{name}:': remove the colon, or indent its arguments below it")
+    elif not isinstance(kwargs, dict):
+        yield _Problem(line, f"{name}: expected a mapping of arguments, got {_show(kwargs)}")
+    elif not isinstance(target, BaseCallback):
+        parameters = _parameters(target, 0 if key == "callback" else 1)
+        for inner_line, text in _check_kwargs(str(name), kwargs, parameters):
+            yield _Problem(inner_line or line, text)
+
+
+# --- signatures and types ---------------------------------------------------------------------------------------------
+
+
+def _parameters(target: Any, n_given: int = 0) -> _Parameters:
+    """
+    :param target: a class or function
+    :param n_given: how many of its first arguments are passed by the caller
+    :return: its other arguments
+    """
+    try:
+        parameters = list(inspect.signature(target).parameters.values())[n_given:]
+    except (TypeError, ValueError):
+        return _Parameters({}, (), True)
+    function = inspect.unwrap(getattr(target, "__init__") if isinstance(target, type) else target)  # noqa: B009
+    names = getattr(function, "__globals__", {})
+    by_name = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return _Parameters(
+        {p.name: _hint(p.annotation, names) for p in by_name},
+        tuple(p.name for p in by_name if p.default is p.empty),
+        any(p.kind is p.VAR_KEYWORD for p in parameters),
+    )
+
+
+def _hint(annotation: Any, names: dict[str, Any]) -> Any:
+    # Not typing.get_type_hints: it fails as a whole when one name is imported for type checkers only (SB3's VecEnv).
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return eval(annotation, dict(names))
+    except Exception:
+        return Any
+
+
+def _constructor(algorithm: type) -> _Parameters:
+    """The arguments of an algorithm; with ``**kwargs`` in its constructor, those of the parent's too."""
+    hints: dict[str, Any] = {}
+    required: tuple[str, ...] = ()
+    for cls in algorithm.__mro__:
+        if "__init__" in vars(cls):
+            parameters = _parameters(cls)
+            required += tuple(name for name in parameters.required if name not in hints)
+            hints = {**parameters.hints, **hints}
+            if not parameters.takes_any:
+                break
+    return _Parameters(hints, required, False)
+
+
+def _expected(algorithm: type) -> dict[str, Any]:
+    hints = _constructor(algorithm).hints
+    noise = _NOISE_KEYS if "action_noise" in hints else {}
+    return {**{key: hint for key, hint in hints.items() if key not in _ZOO_ARGUMENTS}, **_ZOO_KEYS, **noise}
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return tuple(inner for part in typing.get_args(hint) for inner in _alternatives(part))
+    return (types.NoneType if hint is None else hint,)
+
+
+def _origin(hint: Any) -> Any:
+    return typing.get_origin(hint) or hint
+
+
+def _is_schedule(hint: Any) -> bool:
+    """Whether it is SB3's ``Schedule``, or a bare ``Callable`` (as in sb3-contrib's TQC)."""
+    return _origin(hint) is Callable and typing.get_args(hint) in ((), typing.get_args(Schedule))
+
+
+def _matches(value: Any, hint: Any) -> bool:
+    return any(_matches_one(value, alternative) for alternative in _alternatives(hint))
+
+
+def _matches_one(value: Any, hint: Any) -> bool:
+    origin, arguments = _origin(hint), typing.get_args(hint)
+    if hint in (Any, inspect.Parameter.empty):
+        return True
+    if origin in (int, float):
+        is_number = isinstance(value, Real) and not isinstance(value, bool) and value == value
+        return is_number and (origin is float or isinstance(value, Integral) or float(value).is_integer())
+    if _is_schedule(hint):
+        return callable(value) or (isinstance(value, str) and _LINEAR_SCHEDULE.fullmatch(value) is not None)
+    if origin is typing.Literal:
+        return value in arguments
+    if origin in (list, tuple, Sequence):
+        return isinstance(value, list | tuple) and _items_match(value, origin, arguments)
+    if origin in (dict, Mapping):
+        return isinstance(value, Mapping)
+    if isinstance(origin, type):
+        try:
+            return isinstance(value, origin)
+        except TypeError:  # a protocol
+            return True
+    return True
+
+
+def _items_match(values: Sequence[Any], origin: Any, arguments: tuple[Any, ...]) -> bool:
+    if origin is tuple and arguments and arguments[-1] is not Ellipsis:
+        return len(values) == len(arguments) and all(map(_matches, values, arguments))
+    return not arguments or all(_matches(value, arguments[0]) for value in values)
+
+
+def _describe(hint: Any) -> str:
+    return " or ".join(dict.fromkeys(_describe_one(alternative) for alternative in _alternatives(hint)))
+
+
+def _describe_one(hint: Any) -> str:
+    origin = _origin(hint)
+    if origin in _WORDS:
+        return _WORDS[origin]
+    if _is_schedule(hint):
+        return "'lin_<number>'"
+    if origin is typing.Literal:
+        return " or ".join(map(repr, typing.get_args(hint)))
+    return "a class" if origin is type else f"a {getattr(origin, '__name__', origin)} object"
+
+
+def _line(container: Any, key: Any) -> int | None:
+    if isinstance(container, _Mapping):
+        return container.lines.get(key)
+    return container.lines[key] if isinstance(container, _Sequence) and key is not None else None
+
+
+# --- values and errors in words ---------------------------------------------------------------------------------------
+
+
+class _Repr(reprlib.Repr):
+    repr__Mapping = reprlib.Repr.repr_dict
+    repr__Sequence = reprlib.Repr.repr_list
+
+
+_SHORT = _Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
+
+
+def _show(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    try:
+        return _SHORT.repr(value)
+    except Exception:  # a number of 5000 digits, a broken __repr__
+        return f"a {type(value).__name__}"
+
+
+def _describe_error(error: BaseException) -> str:
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {' '.join(message.split())}"
+
+
+def _evaluate(code: str) -> Any:
+    """
+    Evaluate Python code from a hyperparameter file as the zoo does.
+
+    :param code: an expression such as ``dict(activation_fn=nn.ReLU)``
+    :return: its value
+    :raises ValueError: if it fails; the message says why
+    """
+    import rl_zoo3.exp_manager  # not at the top: the start-up hook acts on this import
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return eval(code, dict(vars(rl_zoo3.exp_manager)))
+    except NameError as error:
+        nearest = suggest(error.name, vars(rl_zoo3.exp_manager)) if error.name else ""
+        raise ValueError(f"{_describe_error(error)}{nearest}") from error
+    except (Exception, SystemExit) as error:
+        raise ValueError(_describe_error(error)) from error

@@ -1,0 +1,136 @@
+"""HPPO and ActionHold together: who knows gamma and the annealing, and when."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.logger import KVWriter, Logger
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
+
+from sb3_hrl.carried import CarriedActions
+from sb3_hrl.hppo import HPPO
+from sb3_hrl.wrappers import ActionHold
+from tests.envs import ScriptedEnv
+
+KWARGS: dict[str, Any] = {"n_steps": 8, "batch_size": 8, "n_epochs": 1, "seed": 0, "device": "cpu"}
+
+
+def _annealed() -> gym.Env:
+    return ActionHold(ScriptedEnv(n_steps=50), start_seconds=0.05, end_seconds=0.01, anneal_decisions=16)
+
+
+def _venv(n_envs: int = 2) -> VecEnv:
+    return DummyVecEnv([_annealed] * n_envs)
+
+
+class _Records(KVWriter):
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        self.rows.append(dict(key_values))
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("vec_env_cls", [DummyVecEnv, SubprocVecEnv])
+def test_gamma_is_said_once(vec_env_cls: Any) -> None:
+    env = vec_env_cls([_annealed, _annealed])
+    assert env.get_attr("gamma") == [1.0, 1.0]
+    model = HPPO("MlpPolicy", env, gamma=0.9, **KWARGS)
+    assert env.get_attr("gamma") == [1.0, 1.0]  # a model that only predicts leaves the task's units
+    model.learn(16)
+    assert env.get_attr("gamma") == [0.9, 0.9]
+    env.close()
+
+
+def test_the_annealing_belongs_to_the_model(tmp_path: Path) -> None:
+    env = _venv()
+    model = HPPO("MlpPolicy", env, **KWARGS)
+    assert model.hold_decisions is None
+    model.learn(16)  # 8 decisions of each environment
+    assert model.hold_decisions == 8
+    assert env.get_attr("hold_decisions") == [8, 8]
+    model.save(tmp_path / "model")
+    # Continued on fresh environments it goes on where it was, and does not start again.
+    fresh = _venv()
+    loaded = HPPO.load(tmp_path / "model", env=fresh, device="cpu")
+    loaded.learn(16)
+    assert loaded.hold_decisions == 16
+    assert fresh.get_attr("hold_decisions") == [16, 16]
+
+
+def test_evaluation_holds_as_training_does_and_does_not_advance_it(tmp_path: Path) -> None:
+    model = HPPO("MlpPolicy", _venv(), **KWARGS).learn(16)
+    eval_env = _venv(1)
+    lengths: list[int] = []
+
+    def note(locals_: dict[str, Any], globals_: dict[str, Any]) -> None:
+        lengths.append(locals_["info"]["n_held"])
+
+    for predictor in (model, _reloaded(model, tmp_path)):
+        lengths.clear()
+        evaluate_policy(predictor, eval_env, n_eval_episodes=2, callback=note)
+        # Half way from 5 to 1 steps: three, but for the cut at the end of the episode (50 = 16 * 3 + 2).
+        assert lengths == ([3] * 16 + [2]) * 2
+        assert eval_env.get_attr("hold_decisions") == [0]
+        assert model.hold_decisions == 8
+
+
+def _reloaded(model: HPPO, folder: Path) -> HPPO:
+    model.save(folder / "model")
+    return HPPO.load(folder / "model", device="cpu")
+
+
+def test_eval_callback_sees_the_hold_of_its_moment() -> None:
+    seen: list[int] = []
+
+    class Note(BaseCallback):
+        def _on_step(self) -> bool:
+            obs = np.zeros((1, 2), dtype=np.float32)
+            actions, _ = self.model.predict(obs)
+            assert isinstance(actions, CarriedActions)
+            assert actions.carried is not None
+            seen.append(actions.carried.hold_decisions)
+            assert actions.carried.hold_decisions == self.training_env.get_attr("hold_decisions")[0]
+            return True
+
+    eval_callback = EvalCallback(_venv(1), eval_freq=4, n_eval_episodes=1, verbose=0)
+    model = HPPO("MlpPolicy", _venv(), **KWARGS).learn(16, callback=[Note(), eval_callback])
+    assert seen == list(range(1, 9))
+    assert model.hold_decisions == 8
+    assert eval_callback.last_mean_reward == sum(range(1, 51))  # the task's own units
+
+
+def test_without_a_hold_actions_are_plain() -> None:
+    model = HPPO("MlpPolicy", DummyVecEnv([ScriptedEnv]), **KWARGS).learn(8)
+    actions, _ = model.predict(np.zeros((1, 2), dtype=np.float32))
+    assert type(actions) is np.ndarray
+
+
+def test_logs() -> None:
+    records = _Records()
+    model = HPPO("MlpPolicy", _venv(), **KWARGS)
+    model.set_logger(Logger(None, [records]))
+    model.learn(32)
+    # Decisions 0..7 from 5 to 3.25 steps, 8..15 from 3 to 1.25 steps, rounded, no episode ends.
+    expected = [np.mean([max(1, round(5 - 4 * d / 16)) for d in decisions]) for decisions in (range(8), range(8, 16))]
+    assert [row["rollout/n_held_mean"] for row in records.rows] == pytest.approx(expected, abs=0.2)
+    assert all(row["time/simulated_fps"] >= row["time/fps"] > 0 for row in records.rows)
+    assert model.n_simulated_steps > model.num_timesteps
+
+
+def test_a_callback_that_stops_training_stops_it() -> None:
+    model = HPPO("MlpPolicy", _venv(), **KWARGS).learn(64, callback=lambda locals_, globals_: False)
+    assert model.num_timesteps == 2
+
+
+def test_a_buffer_that_is_not_time_aware_is_refused() -> None:
+    with pytest.raises(ValueError, match="rollout_buffer_class: expected a subclass of TimeAware.*, got RolloutBuffer"):
+        HPPO("MlpPolicy", _venv(), rollout_buffer_class=RolloutBuffer, **KWARGS)
