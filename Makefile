@@ -4,7 +4,8 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST = $(BIN)/python -m pytest
+# Two at a time: most tests wait for a process of the zoo that uses one core.
+PYTEST = $(BIN)/python -m pytest -n 2
 BUILD_INPUTS := pyproject.toml CMakeLists.txt scripts/setup.sh $(wildcard startup/*) \
 	$(shell find native -type f \( -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt \))
 

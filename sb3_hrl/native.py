@@ -134,7 +134,7 @@ def build_info() -> BuildInfo:
         build_type=info.build_type,
         pybind11=native.pybind11_version,
         torch_build=_built_versions().torch,
-        torch_runtime=importlib.import_module("torch").__version__,
+        torch_runtime=str(importlib.import_module("torch").__version__),
         mujoco_header=info.mujoco_header,
         mujoco_library=info.mujoco_library,
         available_cpus=native.available_cpus(),

@@ -24,7 +24,7 @@ class ZooFinder:
                 continue
             spec = finder.find_spec(name, path, target)
             if spec is not None and spec.loader is not None:
-                spec.loader.exec_module = _with_hook(spec.loader.exec_module)
+                spec.loader.exec_module = _with_hook(spec.loader.exec_module)  # type: ignore[method-assign]
                 return spec
         return None
 

@@ -5,10 +5,10 @@
 
 #include <exception>
 
-#include "sb3_hrl/build_info.h"
-#include "sb3_hrl/cpus.h"
-#include "sb3_hrl/errors.h"
-#include "sb3_hrl/thread_pool.h"
+#include "sb3_hrl/build_info.hpp"
+#include "sb3_hrl/cpus.hpp"
+#include "sb3_hrl/errors.hpp"
+#include "sb3_hrl/thread_pool.hpp"
 
 namespace py = pybind11;
 

@@ -1,4 +1,4 @@
-#include "sb3_hrl/build_info.h"
+#include "sb3_hrl/build_info.hpp"
 
 #include <mujoco/mujoco.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>

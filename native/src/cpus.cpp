@@ -1,4 +1,4 @@
-#include "sb3_hrl/cpus.h"
+#include "sb3_hrl/cpus.hpp"
 
 #include <sched.h>
 
@@ -75,13 +75,11 @@ double cgroup_cpus(const fs::path& root) {
     const bool is_v2 = type == "cgroup2";
     if (!is_v2 && !(type == "cgroup" && has_word(options, "cpu"))) continue;
 
-    // Without a cgroup namespace a container sees the host's path, but only its own part is mounted: the mount
-    // point is then the group itself.
-    fs::path relative = own_group(root, is_v2).lexically_relative(mount_root);
-    if (relative.empty() || *relative.begin() == "..") relative = ".";
+    // The mount point may be this group already (a container sees its own part only); otherwise go down to it, since
+    // each group on the way can set a quota.
     fs::path group = root / fs::path(mount_point).relative_path();
     cpus = std::min(cpus, group_cpus(group, is_v2));
-    for (const fs::path& part : relative) {
+    for (const fs::path& part : own_group(root, is_v2).lexically_relative(mount_root)) {
       group /= part;
       cpus = std::min(cpus, group_cpus(group, is_v2));
     }

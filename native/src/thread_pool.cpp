@@ -1,4 +1,4 @@
-#include "sb3_hrl/thread_pool.h"
+#include "sb3_hrl/thread_pool.hpp"
 
 #include <unistd.h>
 
@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "sb3_hrl/errors.h"
+#include "sb3_hrl/errors.hpp"
 
 namespace sb3_hrl {
 
@@ -69,7 +69,7 @@ int ThreadPool::n_threads() const { return static_cast<int>(threads_.size()); }
 
 void ThreadPool::run(std::size_t n_tasks, const Task& task) {
   if (getpid() != owner_) {
-    throw NativeError("this ThreadPool belongs to the parent process and has no threads here; make a new one after fork");
+    throw NativeError("this ThreadPool belongs to the parent process and has no threads here; make one after the fork");
   }
   std::vector<std::exception_ptr> errors(n_tasks);
   {

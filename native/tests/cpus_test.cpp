@@ -1,4 +1,4 @@
-#include "sb3_hrl/cpus.h"
+#include "sb3_hrl/cpus.hpp"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include <map>
 #include <string>
 
-#include "check.h"
+#include "check.hpp"
 
 namespace sb3_hrl::test {
 namespace {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "check.h"
-#include "sb3_hrl/thread_pool.h"
+#include "check.hpp"
+#include "sb3_hrl/thread_pool.hpp"
 
 namespace sb3_hrl::test {
 

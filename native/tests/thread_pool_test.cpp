@@ -1,4 +1,4 @@
-#include "sb3_hrl/thread_pool.h"
+#include "sb3_hrl/thread_pool.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "check.h"
-#include "sb3_hrl/errors.h"
+#include "check.hpp"
+#include "sb3_hrl/errors.hpp"
 
 namespace sb3_hrl::test {
 namespace {

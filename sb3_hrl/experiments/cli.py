@@ -16,7 +16,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands.add_parser("plugins", help="list what is registered, from where, and whether it loads")
 
     quickstart = commands.add_parser("quickstart", help="train the default agent, and show it before and after")
-    quickstart.add_argument("--n-timesteps", type=int, default=None, help="decisions to train for (default: about two minutes)")
+    quickstart.add_argument(
+        "--n-timesteps", type=int, default=None, help="decisions to train for (default: about two minutes)"
+    )
     quickstart.add_argument("--n-episodes", type=int, default=20, help="episodes to evaluate before and after (default: 20)")
     quickstart.add_argument("--seed", type=int, default=1, help="seed of the training and of both evaluations (default: 1)")
     quickstart.add_argument("-f", "--log-folder", default="logs", help="where the run goes (default: logs)")

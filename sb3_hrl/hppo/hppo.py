@@ -74,7 +74,7 @@ class HPPO(PPO):
 
     def _init_callback(self, callback: MaybeCallback, progress_bar: bool = False) -> BaseCallback:
         if not isinstance(callback, list):
-            callback = [callback if isinstance(callback, BaseCallback) else ConvertCallback(callback)]  # type: ignore[arg-type]
+            callback = [callback if isinstance(callback, BaseCallback) else ConvertCallback(callback)]
         return super()._init_callback(TimeAwareCallback(callback), progress_bar)
 
     def count_decisions(self, n_held: Sequence[int]) -> None:

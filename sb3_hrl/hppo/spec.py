@@ -5,7 +5,7 @@ from sb3_hrl.registry import AlgorithmSpec
 SPEC = AlgorithmSpec(
     name="hppo",
     algorithm="sb3_hrl.hppo:HPPO",
-    hyperparams="sb3_hrl.hyperparams:hppo.yml",
+    hyperparams="sb3_hrl:hyperparams/hppo.yml",
     sampler="sb3_hrl.zoo.samplers:sample_hppo_params",
     converter="sb3_hrl.zoo.samplers:convert_hppo_params",
 )

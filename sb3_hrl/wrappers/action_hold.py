@@ -86,7 +86,7 @@ class ActionHold(gym.Wrapper, gym.utils.RecordConstructorArgs):
             except AttributeError:
                 name = self.env.spec.id if self.env.spec else type(self.env.unwrapped).__name__
                 raise ValueError(
-                    f"ActionHold: {name} has no `dt`, so the length of its step is unknown: pass dt=<simulated seconds of a step>"
+                    f"ActionHold: {name} has no `dt`, so the length of its step is not known: pass dt=<simulated seconds>"
                 ) from None
         _check("dt", dt, math.isfinite(dt) and dt > 0, "seconds > 0")
         return dt

@@ -23,7 +23,7 @@ def main() -> None:
     if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
         print(f"usage: python -m sb3_hrl.zoo {{{','.join(COMMANDS)}}} ...", file=sys.stderr)
         raise SystemExit(2)
-    import _sb3_hrl_boot
+    import _sb3_hrl_boot  # type: ignore[import-untyped]
 
     _sb3_hrl_boot.install(force=True)
     del sys.argv[0]

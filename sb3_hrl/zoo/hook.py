@@ -8,6 +8,7 @@ names from it; that is why replacing a name here reaches every zoo command. Stoc
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
+from functools import wraps
 from types import ModuleType
 from typing import Any
 
@@ -93,7 +94,7 @@ class LazyAlgorithms(dict[str, Any]):
         return value
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else default
+        return self[name] if name in self else default  # noqa: SIM401 (dict's own would return the unloaded plug-in)
 
     def values(self) -> Any:
         return [self[name] for name in self]
@@ -112,9 +113,13 @@ def _adapt_utils(utils: Any) -> None:
     get_wrapper_class, get_saved_hyperparams = utils.get_wrapper_class, utils.get_saved_hyperparams
     create_test_env = utils.create_test_env
 
+    @wraps(get_wrapper_class)
     def get_wrapper_class_by_short_name(hyperparams: dict[str, Any], key: str = "env_wrapper") -> Callable | None:
-        return get_wrapper_class({**hyperparams, key: _with_dotted_names(hyperparams[key], key)} if key in hyperparams else {}, key)
+        return get_wrapper_class(
+            {**hyperparams, key: _with_dotted_names(hyperparams[key], key)} if key in hyperparams else {}, key
+        )
 
+    @wraps(get_saved_hyperparams)
     def get_saved_hyperparams_for_testing(*args: Any, **kwargs: Any) -> tuple[dict[str, Any], str | None]:
         # enjoy and record_video look at a trained agent, as evaluation does.
         hyperparams, stats_path = get_saved_hyperparams(*args, **kwargs)
@@ -122,6 +127,7 @@ def _adapt_utils(utils: Any) -> None:
             hyperparams["env_kwargs"] = hyperparams.pop("eval_env_kwargs")
         return hyperparams, stats_path
 
+    @wraps(create_test_env)
     def create_test_env_with_kwargs(*args: Any, **kwargs: Any) -> Any:
         # enjoy has taken env_kwargs out of the saved hyperparameters by now; record_video never looks.
         bound = inspect.signature(create_test_env).bind(*args, **kwargs)
@@ -136,7 +142,7 @@ def _adapt_utils(utils: Any) -> None:
 
 def _with_dotted_names(wrappers: Any, key: str) -> Any:
     """
-    :param wrappers: the value of ``env_wrapper`` or ``vec_env_wrapper``: a name, a ``{name: kwargs}`` mapping, or a list of such
+    :param wrappers: what ``env_wrapper`` or ``vec_env_wrapper`` says: a name, a ``{name: kwargs}`` mapping, or a list of these
     :param key: which of the two
     :return: the same with each short name replaced by the dotted path that the zoo understands
     """

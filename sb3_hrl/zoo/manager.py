@@ -4,6 +4,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from rl_zoo3.exp_manager import ALGOS, ExperimentManager
@@ -21,6 +22,7 @@ class PluginExperimentManager(ExperimentManager):
     YAML reach evaluation, takes no stray statistics into a new run, accepts trial 0, and gives a study a heartbeat.
     """
 
+    @wraps(ExperimentManager.__init__)  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.is_plugin = self.algo in plugins(ALGORITHMS)

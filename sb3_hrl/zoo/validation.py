@@ -14,6 +14,7 @@ import types
 import typing
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -436,11 +437,12 @@ def _yaml_hint(key: str, hint: Any) -> str:
 
 
 def _out_of_range(key: str, value: Any) -> str | None:
-    if key in _AT_LEAST_ONE and value is not None and value < 1:
+    is_number = isinstance(value, int | float)  # it may also be null, or a schedule
+    if key in _AT_LEAST_ONE and is_number and value < 1:
         return "a whole number of at least 1"
-    if key in _FROM_ZERO_TO_ONE and value is not None and not 0 <= value <= 1:
+    if key in _FROM_ZERO_TO_ONE and is_number and not 0 <= value <= 1:
         return "a number from 0 to 1"
-    if key == "noise_type" and not any(kind in value for kind in ("normal", "ornstein-uhlenbeck")):
+    if key == "noise_type" and isinstance(value, str) and not any(kind in value for kind in ("normal", "ornstein-uhlenbeck")):
         return "'normal' or 'ornstein-uhlenbeck'"
     return None
 
@@ -595,14 +597,15 @@ def _parameters(target: Any, n_given: int = 0) -> _Parameters:
 
 def _hint(annotation: Any, names: dict[str, Any]) -> Any:
     # Not typing.get_type_hints: it fails as a whole when one name is imported for type checkers only (SB3's VecEnv).
-    if not isinstance(annotation, str):
-        return annotation
     try:
-        return eval(annotation, dict(names))
-    except Exception:
+        hint = eval(annotation, dict(names)) if isinstance(annotation, str) else annotation
+        hash(hint)
+    except Exception:  # not a type at all
         return Any
+    return hint
 
 
+@cache
 def _constructor(algorithm: type) -> _Parameters:
     """The arguments of an algorithm; with ``**kwargs`` in its constructor, those of the parent's too."""
     hints: dict[str, Any] = {}

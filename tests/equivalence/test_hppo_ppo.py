@@ -7,6 +7,7 @@ import pytest
 import torch as th
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_hrl.hppo import HPPO
@@ -31,7 +32,8 @@ def _digest(model: PPO) -> dict[str, th.Tensor]:
         state |= {f"optimizer.{index}.{key}": value for key, value in moments.items()}
     normalize = model.get_vec_normalize_env()
     assert normalize is not None
-    return state | {"obs_mean": th.as_tensor(normalize.obs_rms.mean), "ret_var": th.as_tensor(normalize.ret_rms.var)}  # type: ignore[union-attr]
+    assert isinstance(normalize.obs_rms, RunningMeanStd)
+    return state | {"obs_mean": th.as_tensor(normalize.obs_rms.mean), "ret_var": th.as_tensor(normalize.ret_rms.var)}
 
 
 def _are_equal(first: PPO, second: PPO) -> bool:

@@ -1,9 +1,11 @@
 """Targets of a semi-Markov process from their definition as weighted sums, without any recursion."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 
-def discounted_hold_reward(step_rewards: list[float], gamma: float) -> float:
+def discounted_hold_reward(step_rewards: Sequence[float], gamma: float) -> float:
     """
     :param step_rewards: rewards of the steps of one decision
     :param gamma: discount of a step

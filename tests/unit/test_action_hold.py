@@ -169,8 +169,15 @@ def test_the_environment_gets_a_plain_action() -> None:
 
 def test_carried_actions_survive_what_happens_to_arrays() -> None:
     actions = carry(np.arange(6.0).reshape(3, 2), Carried(7))
-    for derived in (actions[1], actions[1:], np.clip(actions, 0, 1), actions.copy(), pickle.loads(pickle.dumps(actions)), *actions):
+    for derived in (
+        actions[1],
+        actions[1:],
+        np.clip(actions, 0, 1),
+        actions.copy(),
+        pickle.loads(pickle.dumps(actions)),
+        *actions,
+    ):
         assert unpack(derived)[1] == Carried(7)
     assert np.array_equal(unpack(pickle.loads(pickle.dumps(actions)))[0], np.arange(6.0).reshape(3, 2))
-    assert unpack(np.zeros(2)) [1] is None
+    assert unpack(np.zeros(2))[1] is None
     assert unpack(3) == (3, None)

@@ -132,5 +132,5 @@ def test_a_callback_that_stops_training_stops_it() -> None:
 
 
 def test_a_buffer_that_is_not_time_aware_is_refused() -> None:
-    with pytest.raises(ValueError, match="rollout_buffer_class: expected a subclass of TimeAware.*, got RolloutBuffer"):
+    with pytest.raises(ValueError, match=r"rollout_buffer_class: expected a subclass of TimeAware.*, got RolloutBuffer"):
         HPPO("MlpPolicy", _venv(), rollout_buffer_class=RolloutBuffer, **KWARGS)

@@ -571,7 +571,7 @@ def test_off_policy_keys(old: str, new: str, line: int, text: str) -> None:
 
 
 class Child(PPO):
-    """A constructor with ``**kwargs`` and annotations in strings, one of which does not resolve."""
+    """A constructor with ``**kwargs``, annotations in strings (one does not resolve), and one that is no type."""
 
     def __init__(
         self,
@@ -580,6 +580,8 @@ class Child(PPO):
         rate: "float | Schedule" = 0.1,
         mode: "Literal['a', 'b']" = "a",  # type: ignore[name-defined]  # noqa: F821
         sizes: tuple[int, ...] = (),
+        gamma: float | Schedule = 0.9,
+        n_epochs: [int] = 1,  # type: ignore
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -589,6 +591,7 @@ def test_constructor_with_kwargs_takes_the_parents_too() -> None:
     good = GOOD + "  n_muscles: 1e1\n  rate: lin_1\n  mode: 3\n  sizes: [1, 2]\n"
     check(good, algorithm=Child)
     check(good.replace("lin_1", "1e-3"), algorithm=Child)
+    check(good.replace("gamma: 0.99", "gamma: lin_0.9").replace("n_epochs: 10", "n_epochs: any"), algorithm=Child)
     for old, new, text in (
         ("n_muscles", "n_muscle", "unknown key 'n_muscle', did you mean 'n_muscles'?"),
         ("n_steps", "n_step", "unknown key 'n_step', did you mean 'n_steps'?"),

@@ -1,1 +1,0 @@
-"""The zoo-format hyperparameter files, one for each algorithm."""

@@ -1,0 +1,42 @@
+"""The zoo's commands, in real processes."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Zoo = Callable[..., subprocess.CompletedProcess[str]]
+
+# A whole training run of hppo in a second or two, start-up aside.
+SMALL = ["-params", "n_steps:32", "batch_size:32", "n_epochs:1", "n_envs:2"]
+
+
+def run_zoo(command: str, *args: str, cwd: Path, returncode: int = 0, **env: str) -> subprocess.CompletedProcess[str]:
+    """
+    Run ``python -m rl_zoo3.<command>`` as a user would.
+
+    :param command: ``train``, ``enjoy``, ...
+    :param args: its arguments
+    :param cwd: the working directory
+    :param returncode: what it must return
+    :param env: additions to the environment
+    :return: the finished process
+    """
+    line = [sys.executable, "-m", f"rl_zoo3.{command}", *args]
+    process = subprocess.run(line, cwd=cwd, capture_output=True, text=True, check=False, env={**os.environ, **env})
+    assert process.returncode == returncode, f"{process.returncode}\n{process.stdout}\n{process.stderr}"
+    return process
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory with one finished run: logs/hppo/Hopper-v5_1, with checkpoints, evaluations and a best model."""
+    cwd = tmp_path_factory.mktemp("trained")
+    options = ["--save-freq", "128", "--eval-freq", "128", "--eval-episodes", "2", "-P", "-tb", "tb", "--seed", "3"]
+    process = run_zoo("train", "--algo", "hppo", "--env", "Hopper-v5", "-n", "256", *options, *SMALL, cwd=cwd)
+    assert "256/256" in process.stdout  # the progress bar
+    assert "hppo.yml" in process.stdout  # its own default YAML
+    return cwd
