@@ -27,7 +27,8 @@ def run_quickstart(log_folder: str, seed: int, n_episodes: int, n_timesteps: int
     command = [sys.executable, "-m", "rl_zoo3.train", "--algo", ALGO, "--env", ENV_ID, "--seed", str(seed)]
     command += ["-n", str(n_timesteps or N_TIMESTEPS), "-f", log_folder, "-tb", tensorboard_log]
     # No evaluation in between and no tables on the screen: the two minutes are for training, the screen for the bar.
-    command += ["--eval-freq", "-1", "--verbose", "0", "-P"]
+    # One thread: with networks this small, more of them mostly wait for each other.
+    command += ["--eval-freq", "-1", "--verbose", "0", "--num-threads", "1", "-P"]
     print("$", " ".join(["python", *command[1:]]), flush=True)
     exit_code = subprocess.run(command, check=False).returncode
     if exit_code != 0:
