@@ -12,7 +12,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 ALGO = "hppo"
 ENV_ID = "Hopper-v5"
-N_TIMESTEPS = 250_000
+N_TIMESTEPS = 320_000
 
 
 def run_quickstart(log_folder: str, seed: int, n_episodes: int, n_timesteps: int | None) -> int:
