@@ -8,18 +8,16 @@ one line ``file:line: what is wrong``; they are reported together, in one ``Conf
 import importlib
 import inspect
 import re
-import reprlib
 import traceback
 import types
 import typing
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.type_aliases import Schedule
@@ -27,6 +25,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_hrl.errors import PluginError
 from sb3_hrl.registry import VEC_ENVS, WRAPPERS, import_dotted, resolve, suggest
+from sb3_hrl.yaml_lines import LineMapping, LineSequence, Problem, UnreadableError, line_of, load_yaml, show
 
 # What the zoo passes to the constructor by itself, and the option that sets it.
 _ZOO_ARGUMENTS = {
@@ -85,17 +84,6 @@ class ConfigError(ValueError):
     """Hyperparameters that cannot be used. ``str()`` is the whole message for the user."""
 
 
-class _Problem(NamedTuple):
-    """One problem: the line, if it is known and not the line of the key under check, and what is wrong."""
-
-    line: int | None
-    text: str
-
-
-class _UnreadableError(Exception):
-    """A file that has no section to check: the problem is in ``args[0]``."""
-
-
 class _Parameters(NamedTuple):
     """The arguments of a callable: their annotations, those without a default, and whether it takes any others."""
 
@@ -124,14 +112,15 @@ def check_config(
     :param overrides_source: what to call these in a message
     :raises ConfigError: with every problem that was found
     """
-    found: list[tuple[str, _Problem]] = []
+    found: list[tuple[str, Problem]] = []
     try:
         document, duplicates = _load(config)
         found += [(config, problem) for problem in duplicates]
         name = _choose_section(document, env_id, is_atari)
-        found += _check_section(document[name], _line(document, name), algorithm, overrides or {}, (config, overrides_source))
-    except _UnreadableError as error:
-        found.append((config, error.args[0]))
+        line = line_of(document, name)
+        found += _check_section(document[name], line, algorithm, overrides or {}, (config, overrides_source))
+    except UnreadableError as error:
+        found.append((config, error.problem))
     if found:
         found.sort(key=lambda item: (item[0] != config, item[1].line or 0))
         raise ConfigError(
@@ -166,10 +155,10 @@ def _with_floats(value: Any, copies: dict[int, Any]) -> Any:
     if id(value) in copies or not isinstance(value, dict | list):
         return copies.get(id(value), value)
     if isinstance(value, dict):
-        mapping = copies[id(value)] = _Mapping(value.lines) if isinstance(value, _Mapping) else {}
+        mapping = copies[id(value)] = LineMapping(value.lines) if isinstance(value, LineMapping) else {}
         mapping.update((key, _with_floats(item, copies)) for key, item in value.items())
         return mapping
-    sequence = copies[id(value)] = _Sequence(value.lines) if isinstance(value, _Sequence) else []
+    sequence = copies[id(value)] = LineSequence(value.lines) if isinstance(value, LineSequence) else []
     sequence.extend(_with_floats(item, copies) for item in value)
     return sequence
 
@@ -192,89 +181,17 @@ def _make_part_whole(load: Callable[[Any], Any], name: Any, kwargs: Any) -> None
 # --- reading the file -------------------------------------------------------------------------------------------------
 
 
-class _Mapping(dict[Any, Any]):
-    """A YAML mapping that knows the line of each key; of a merged key (``<<``) it is the line where the key is written."""
-
-    def __init__(self, lines: dict[Any, int] | None = None) -> None:
-        super().__init__()
-        self.lines = lines or {}
-
-
-class _Sequence(list[Any]):
-    """A YAML sequence that knows the line of each item."""
-
-    def __init__(self, lines: list[int] | None = None) -> None:
-        super().__init__()
-        self.lines = lines or []
-
-
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, with line numbers, and with a list of the keys that are given twice."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.duplicates: list[_Problem] = []
-
-    def compose_mapping_node(self, anchor: Any) -> Any:
-        # Here, and not in the construction: that one has put the merged keys among the mapping's own.
-        node: Any = super().compose_mapping_node(anchor)
-        first_lines: dict[tuple[str, str], int] = {}
-        for key_node, _ in node.value:
-            if isinstance(key_node, yaml.ScalarNode) and key_node.tag != "tag:yaml.org,2002:merge":
-                name, line = (key_node.tag, key_node.value), _first_line(key_node)
-                if name in first_lines:
-                    text = f"{_show(key_node.value)} is given twice, first in line {first_lines[name]}"
-                    self.duplicates.append(_Problem(line, text))
-                first_lines.setdefault(name, line)
-        return node
-
-    def construct_object(self, node: Any, deep: bool = False) -> Any:
-        try:
-            return super().construct_object(node, deep)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # from `!!int x`, 2001-99-99
-            problem = f"cannot read {_show(node.value)} as {_short_tag(node.tag)}"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
-
-    def construct_yaml_map(self, node: Any) -> Generator[_Mapping, None, None]:
-        data = _Mapping()
-        yield data
-        data.update(self.construct_mapping(node))
-        data.lines = {self.construct_object(key_node): _first_line(key_node) for key_node, _ in node.value}
-
-    def construct_yaml_seq(self, node: Any) -> Generator[_Sequence, None, None]:
-        data = _Sequence()
-        yield data
-        data.extend(self.construct_sequence(node))
-        data.lines = [_first_line(item) for item in node.value]
-
-
-_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_yaml_map)
-_Loader.add_constructor("tag:yaml.org,2002:seq", _Loader.construct_yaml_seq)
-
-
-def _first_line(node: Any) -> int:
-    return int(node.start_mark.line) + 1
-
-
-def _short_tag(tag: str) -> str:
-    return tag.replace("tag:yaml.org,2002:", "!!")
-
-
-def _load(config: str) -> tuple[Any, list[_Problem]]:
+def _load(config: str) -> tuple[Any, list[Problem]]:
     """Read the configuration the way ``ExperimentManager.read_hyperparameters`` does."""
     if config.endswith((".yml", ".yaml")):
-        return _load_yaml(_read_text(config))
+        return load_yaml(_read_text(config))
     if config.endswith(".py"):
         return _run_python(config, _read_text(config)), []
     try:
         return importlib.import_module(config).hyperparams, []
     except (Exception, SystemExit) as error:
         hint = "; a file must end in .yml, .yaml or .py" if Path(config).exists() else ""
-        raise _unreadable(None, f"not a Python package with 'hyperparams': {_describe_error(error)}{hint}") from error
-
-
-def _unreadable(line: int | None, text: str) -> _UnreadableError:
-    return _UnreadableError(_Problem(line, text))
+        raise UnreadableError(None, f"not a Python package with 'hyperparams': {_describe_error(error)}{hint}") from error
 
 
 def _read_text(config: str) -> str:
@@ -283,52 +200,12 @@ def _read_text(config: str) -> str:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         neighbours = [other.name for other in path.parent.glob(f"*{path.suffix}")]
-        raise _unreadable(None, f"the file does not exist{suggest(path.name, neighbours)}") from error
+        raise UnreadableError(None, f"the file does not exist{suggest(path.name, neighbours)}") from error
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise _unreadable(line, f"the file is not UTF-8 text: byte 0x{error.object[error.start]:02x}") from error
+        raise UnreadableError(line, f"the file is not UTF-8 text: byte 0x{error.object[error.start]:02x}") from error
     except (OSError, ValueError) as error:
-        raise _unreadable(None, f"the file cannot be read: {_describe_error(error)}") from error
-
-
-def _load_yaml(text: str) -> tuple[Any, list[_Problem]]:
-    try:
-        loader = _Loader(text)
-        document = loader.get_single_data()
-    except yaml.MarkedYAMLError as error:
-        raise _UnreadableError(_explain(error, text)) from error
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        raise _unreadable(line, f"the character {chr(error.character)!r} is not allowed in YAML") from error
-    except RecursionError as error:
-        raise _unreadable(None, "the YAML is nested too deeply, or an alias contains itself") from error
-    return document, loader.duplicates
-
-
-def _explain(error: yaml.MarkedYAMLError, text: str) -> _Problem:
-    """Put PyYAML's message in plain words."""
-    mark = error.problem_mark or error.context_mark
-    lines = text.splitlines()
-    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    problem, context = error.problem or "", error.context or ""
-    source_line = lines[line - 1] if line <= len(lines) else ""
-    if "\t" in source_line[: len(source_line) - len(source_line.lstrip())]:
-        return _Problem(line, "the line is indented with a tab: YAML wants spaces")
-    if "while scanning a quoted scalar" in context and error.context_mark:
-        return _Problem(error.context_mark.line + 1, f"column {error.context_mark.column + 1}: the quote is not closed")
-    if problem.startswith("could not determine a constructor for the tag"):
-        tag = _short_tag(problem.partition("tag ")[2])
-        return _Problem(line, f"unknown tag {tag}: only plain YAML is read, no objects")
-    for theirs, ours in (
-        ("mapping values are not allowed here", "a ':' is not expected here: check the indentation, or quote the text"),
-        ("could not find expected ':'", "a ':' is missing after the key"),
-        ("but found '<block", "the indentation does not fit the lines above"),
-        ("expected ',' or", "a bracket is not closed, or a comma is missing"),
-        ("found unhashable key", "a key must be a plain name"),
-    ):
-        if theirs in problem:
-            return _Problem(line, f"column {column}: {ours}")
-    return _Problem(line, f"column {column}: {' '.join(f'{context} {problem}'.split())}")
+        raise UnreadableError(None, f"the file cannot be read: {_describe_error(error)}") from error
 
 
 def _run_python(config: str, source: str) -> Any:
@@ -338,24 +215,24 @@ def _run_python(config: str, source: str) -> Any:
     except (Exception, SystemExit) as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == config]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-        raise _unreadable(line, f"running the file failed: {_describe_error(error)}") from error
+        raise UnreadableError(line, f"running the file failed: {_describe_error(error)}") from error
     if "hyperparams" not in variables:
-        raise _unreadable(None, f"the file does not define 'hyperparams'{suggest('hyperparams', variables)}")
+        raise UnreadableError(None, f"the file does not define 'hyperparams'{suggest('hyperparams', variables)}")
     return variables["hyperparams"]
 
 
 def _choose_section(document: Any, env_id: str, is_atari: bool) -> str:
     if document is None:
-        raise _unreadable(None, "the file is empty")
+        raise UnreadableError(None, "the file is empty")
     if not isinstance(document, dict):
-        raise _unreadable(None, f"expected sections such as '{env_id}:' at the top level, got {_show(document)}")
+        raise UnreadableError(None, f"expected sections such as '{env_id}:' at the top level, got {show(document)}")
     fallback = "atari" if is_atari else "default"
     for name in (env_id, fallback):
         if name in document:
             return name
-    sections = ", ".join(_show(name) for name in document) or "none"
+    sections = ", ".join(show(name) for name in document) or "none"
     nearest = suggest(env_id, document)
-    raise _unreadable(None, f"no section {env_id!r} and no {fallback!r}; sections in the file: {sections}{nearest}")
+    raise UnreadableError(None, f"no section {env_id!r} and no {fallback!r}; sections in the file: {sections}{nearest}")
 
 
 # --- checking a section -----------------------------------------------------------------------------------------------
@@ -363,20 +240,20 @@ def _choose_section(document: Any, env_id: str, is_atari: bool) -> str:
 
 def _check_section(
     section: Any, section_line: int | None, algorithm: type, overrides: Mapping[str, Any], sources: tuple[str, str]
-) -> Iterator[tuple[str, _Problem]]:
+) -> Iterator[tuple[str, Problem]]:
     config, overrides_source = sources
     if not isinstance(section, dict):
-        yield config, _Problem(section_line, f"the section: expected a mapping of hyperparameters, got {_show(section)}")
+        yield config, Problem(section_line, f"the section: expected a mapping of hyperparameters, got {show(section)}")
         return
     hyperparams = normalise({**section, **overrides}, algorithm)
     for text in _check_together(hyperparams, algorithm):
-        yield config, _Problem(section_line, text)
+        yield config, Problem(section_line, text)
     for key in hyperparams:
         for line, text in _check_key(key, hyperparams, algorithm):
             if key in overrides:
-                yield overrides_source, _Problem(None, text)
+                yield overrides_source, Problem(None, text)
             else:
-                yield config, _Problem(line or _line(section, key), text)
+                yield config, Problem(line or line_of(section, key), text)
 
 
 def _check_together(hyperparams: Mapping[str, Any], algorithm: type) -> Iterator[str]:
@@ -390,41 +267,41 @@ def _check_together(hyperparams: Mapping[str, Any], algorithm: type) -> Iterator
         yield f"'noise_type' and 'noise_std' go together, got only {noise[0]!r}"
 
 
-def _check_key(key: Any, hyperparams: Mapping[str, Any], algorithm: type) -> Iterator[_Problem]:
+def _check_key(key: Any, hyperparams: Mapping[str, Any], algorithm: type) -> Iterator[Problem]:
     value = hyperparams[key]
     expected = _expected(algorithm)
     if key in _ZOO_ARGUMENTS:
         option = _ZOO_ARGUMENTS[key]
-        yield _Problem(None, f"{key!r} is passed by rl_zoo3 itself{f', use {option} on the command line' if option else ''}")
+        yield Problem(None, f"{key!r} is passed by rl_zoo3 itself{f', use {option} on the command line' if option else ''}")
     elif key not in expected:
-        yield _Problem(None, f"unknown key {_show(key)}{suggest(key, expected) if isinstance(key, str) else ''}")
+        yield Problem(None, f"unknown key {show(key)}{suggest(key, expected) if isinstance(key, str) else ''}")
     elif key == "policy":
         try:
             _get_policy(value, algorithm)
         except ValueError as error:
-            yield _Problem(None, f"policy: {error}")
+            yield Problem(None, f"policy: {error}")
     elif key in _PARTS:
         yield from _check_parts(key, value)
     else:
         yield from _check_value(key, value, expected[key], hyperparams, algorithm)
 
 
-def _check_value(key: str, value: Any, hint: Any, hyperparams: Mapping[str, Any], algorithm: type) -> Iterator[_Problem]:
-    got = _show(value)
+def _check_value(key: str, value: Any, hint: Any, hyperparams: Mapping[str, Any], algorithm: type) -> Iterator[Problem]:
+    got = show(value)
     if key in _EVALUATED and isinstance(value, str):
         try:
             value = _evaluate(value)
         except ValueError as error:
-            yield _Problem(None, f"{key}: the Python code {got} fails: {error}")
+            yield Problem(None, f"{key}: the Python code {got} fails: {error}")
             return
-        got = f"{got}, which gives {_show(value)}"
+        got = f"{got}, which gives {show(value)}"
         hint = dict if key == "normalize" else hint
     if key in _ZOO_SCHEDULES and (value is None or callable(value)):
-        yield _Problem(None, f"{key}: expected a number or 'lin_<number>', got {got} (leave the key out for the default)")
+        yield Problem(None, f"{key}: expected a number or 'lin_<number>', got {got} (leave the key out for the default)")
     elif not _matches(value, hint):
-        yield _Problem(None, f"{key}: expected {_describe(hint)}, got {got}{_yaml_hint(key, hint)}")
+        yield Problem(None, f"{key}: expected {_describe(hint)}, got {got}{_yaml_hint(key, hint)}")
     elif (wanted := _out_of_range(key, value)) is not None:
-        yield _Problem(None, f"{key}: expected {wanted}, got {got}")
+        yield Problem(None, f"{key}: expected {wanted}, got {got}")
     elif isinstance(value, Mapping):
         yield from _check_mapping(key, value, hyperparams, algorithm)
 
@@ -447,7 +324,7 @@ def _out_of_range(key: str, value: Any) -> str | None:
     return None
 
 
-def _check_mapping(key: str, kwargs: Mapping[Any, Any], hyperparams: Mapping[str, Any], algorithm: type) -> Iterator[_Problem]:
+def _check_mapping(key: str, kwargs: Mapping[Any, Any], hyperparams: Mapping[str, Any], algorithm: type) -> Iterator[Problem]:
     """The keyword arguments whose receiver is known."""
     parameters = _Parameters({}, (), True)
     if key == "normalize":
@@ -465,18 +342,18 @@ def _check_mapping(key: str, kwargs: Mapping[Any, Any], hyperparams: Mapping[str
     yield from _check_kwargs(key, kwargs, parameters)
 
 
-def _check_kwargs(what: str, kwargs: Mapping[Any, Any], parameters: _Parameters) -> Iterator[_Problem]:
+def _check_kwargs(what: str, kwargs: Mapping[Any, Any], parameters: _Parameters) -> Iterator[Problem]:
     for name, value in kwargs.items():
-        line, hint = _line(kwargs, name), parameters.hints.get(name, Any)
+        line, hint = line_of(kwargs, name), parameters.hints.get(name, Any)
         if not isinstance(name, str):
-            yield _Problem(line, f"{what}: expected a name as key, got {_show(name)}")
+            yield Problem(line, f"{what}: expected a name as key, got {show(name)}")
         elif name not in parameters.hints and not parameters.takes_any:
-            yield _Problem(line, f"{what}: unknown key {_show(name)}{suggest(name, parameters.hints)}")
+            yield Problem(line, f"{what}: unknown key {show(name)}{suggest(name, parameters.hints)}")
         elif isinstance(value, str) and {_origin(a) for a in _alternatives(hint)} <= {int, float, bool, type, types.NoneType}:
-            yield _Problem(line, f"{what}: {name}: expected {_describe(hint)}, got {_show(value)}")
+            yield Problem(line, f"{what}: {name}: expected {_describe(hint)}, got {show(value)}")
     missing = [name for name in parameters.required if name not in kwargs]
     if missing and (parameters.takes_any or parameters.hints.keys() >= kwargs.keys()):  # else it is misspelled
-        yield _Problem(None, f"{what}: missing {', '.join(map(repr, missing))}")
+        yield Problem(None, f"{what}: missing {', '.join(map(repr, missing))}")
 
 
 # --- wrappers and callbacks -------------------------------------------------------------------------------------------
@@ -498,10 +375,10 @@ def _get_policy(value: Any, algorithm: type) -> Any:
         return aliases[value]
     if not isinstance(value, str) or "." not in value:
         nearest = suggest(value, aliases) if isinstance(value, str) else ""
-        raise ValueError(f"expected one of {', '.join(aliases)}, or a dotted path, got {_show(value)}{nearest}")
+        raise ValueError(f"expected one of {', '.join(aliases)}, or a dotted path, got {show(value)}{nearest}")
     policy = _import(import_dotted, value)
     if not isinstance(policy, type):
-        raise ValueError(f"expected a class, but {value!r} is {_show(policy)}")
+        raise ValueError(f"expected a class, but {value!r} is {show(policy)}")
     return policy
 
 
@@ -510,10 +387,10 @@ def _get_wrapper(group: str) -> Callable[[Any], Any]:
         if isinstance(name, type):
             return name
         if not isinstance(name, str):
-            raise ValueError(f"expected a name or a list of names, got {_show(name)}")
+            raise ValueError(f"expected a name or a list of names, got {show(name)}")
         wrapper = _import(lambda path: resolve(group, path), name)
         if not callable(wrapper):
-            raise ValueError(f"expected a wrapper, but {name!r} is {_show(wrapper)}")
+            raise ValueError(f"expected a wrapper, but {name!r} is {show(wrapper)}")
         return wrapper
 
     return load
@@ -523,10 +400,10 @@ def _get_callback(name: Any) -> Any:
     if isinstance(name, BaseCallback):
         return name
     if not isinstance(name, str):
-        raise ValueError(f"expected a dotted path or a list of these, got {_show(name)}")
+        raise ValueError(f"expected a dotted path or a list of these, got {show(name)}")
     callback = _import(import_dotted, name)
     if not (isinstance(callback, type) and issubclass(callback, BaseCallback)):
-        raise ValueError(f"expected a callback class, but {name!r} is {_show(callback)}")
+        raise ValueError(f"expected a callback class, but {name!r} is {show(callback)}")
     return callback
 
 
@@ -538,38 +415,38 @@ _PARTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _check_parts(key: str, value: Any) -> Iterator[_Problem]:
+def _check_parts(key: str, value: Any) -> Iterator[Problem]:
     if value is None:
         return
     for index, part in enumerate(value) if isinstance(value, list) else [(None, value)]:
         for line, text in _check_part(key, part):
-            yield _Problem(line or _line(value, index), f"{key}: {text}")
+            yield Problem(line or line_of(value, index), f"{key}: {text}")
 
 
-def _check_part(key: str, part: Any) -> Iterator[_Problem]:
+def _check_part(key: str, part: Any) -> Iterator[Problem]:
     """A name, or a mapping from one name to its arguments."""
     name, line = part, None
     kwargs: Any = {}
     if isinstance(part, dict):
         if len(part) != 1:
-            names = ", ".join(_show(name) for name in part) or "none"
-            yield _Problem(None, f"expected one name with its arguments indented below it, got {len(part)} keys: {names}")
+            names = ", ".join(show(name) for name in part) or "none"
+            yield Problem(None, f"expected one name with its arguments indented below it, got {len(part)} keys: {names}")
             return
         name, kwargs = next(iter(part.items()))
-        line = _line(part, name)
+        line = line_of(part, name)
     try:
         target = _PARTS[key](name)
     except ValueError as error:
-        yield _Problem(line, str(error))
+        yield Problem(line, str(error))
         return
     if kwargs is None:
-        yield _Problem(line, f"nothing follows '{name}:': remove the colon, or indent its arguments below it")
+        yield Problem(line, f"nothing follows '{name}:': remove the colon, or indent its arguments below it")
     elif not isinstance(kwargs, dict):
-        yield _Problem(line, f"{name}: expected a mapping of arguments, got {_show(kwargs)}")
+        yield Problem(line, f"{name}: expected a mapping of arguments, got {show(kwargs)}")
     elif not isinstance(target, BaseCallback):
         parameters = _parameters(target, 0 if key == "callback" else 1)
         for inner_line, text in _check_kwargs(str(name), kwargs, parameters):
-            yield _Problem(inner_line or line, text)
+            yield Problem(inner_line or line, text)
 
 
 # --- signatures and types ---------------------------------------------------------------------------------------------
@@ -689,31 +566,7 @@ def _describe_one(hint: Any) -> str:
     return "a class" if origin is type else f"a {getattr(origin, '__name__', origin)} object"
 
 
-def _line(container: Any, key: Any) -> int | None:
-    if isinstance(container, _Mapping):
-        return container.lines.get(key)
-    return container.lines[key] if isinstance(container, _Sequence) and key is not None else None
-
-
 # --- values and errors in words ---------------------------------------------------------------------------------------
-
-
-class _Repr(reprlib.Repr):
-    repr__Mapping = reprlib.Repr.repr_dict
-    repr__Sequence = reprlib.Repr.repr_list
-
-
-_SHORT = _Repr()
-_SHORT.maxstring = _SHORT.maxother = 80
-
-
-def _show(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    try:
-        return _SHORT.repr(value)
-    except Exception:  # a number of 5000 digits, a broken __repr__
-        return f"a {type(value).__name__}"
 
 
 def _describe_error(error: BaseException) -> str:
