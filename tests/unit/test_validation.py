@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import rl_zoo3
+import rl_zoo3.exp_manager  # before the stand-in plug-ins below: the start-up hook acts on this import
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
