@@ -15,7 +15,6 @@ import json
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
-import gymnasium as gym
 import numpy as np
 import torch as th
 import yaml
@@ -56,13 +55,13 @@ def train_and_evaluate(run: Run) -> dict[str, Any]:
     for key in ("n_timesteps", "normalize"):
         kwargs.pop(key)
 
-    def make() -> gym.Env:
-        return ActionHold(gym.make(run.env_id), hold_seconds=run.hold_seconds)
-
-    env = VecNormalize(make_vec_env(make, n_envs=n_envs, seed=run.seed), gamma=kwargs["gamma"])
+    hold: dict[str, Any] = {"wrapper_class": ActionHold, "wrapper_kwargs": {"hold_seconds": run.hold_seconds}}
+    env = VecNormalize(make_vec_env(run.env_id, n_envs=n_envs, seed=run.seed, **hold), gamma=kwargs["gamma"])
     model = algorithm(env=env, seed=run.seed, device="cpu", **kwargs).learn(run.n_decisions)
     n_steps_held = env.get_attr("n_hold")[0](0)
-    eval_env = VecNormalize(make_vec_env(make, n_envs=4, seed=100_000 + run.seed), training=False, norm_reward=False)
+    eval_env = VecNormalize(
+        make_vec_env(run.env_id, n_envs=4, seed=100_000 + run.seed, **hold), training=False, norm_reward=False
+    )
     eval_env.obs_rms = env.obs_rms
     returns, lengths = evaluate_policy(model, eval_env, N_EVAL_EPISODES, return_episode_rewards=True)
     return {**run._asdict(), "n_hold": n_steps_held, "return": float(np.mean(returns)), "length": float(np.mean(lengths))}

@@ -2,6 +2,7 @@
 
 import sys
 import time
+import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -11,6 +12,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import MaybeCallback
+from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_hrl.carried import Carried, carry
 from sb3_hrl.hppo.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
@@ -68,6 +70,7 @@ class HPPO(PPO):
         assert self.env is not None
         self.n_simulated_steps = 0
         if self.env.has_attr("configure_hold"):
+            _warn_of_outer_monitor(self.env)
             self.hold_decisions = self.hold_decisions or 0
             self.env.env_method("configure_hold", self.gamma, self.hold_decisions)
         return super()._setup_learn(*args, **kwargs)
@@ -105,3 +108,16 @@ class HPPO(PPO):
             return actions, state
         # Evaluation holds as training does now, in whatever environment the action ends up.
         return carry(actions, Carried(self.hold_decisions)), state
+
+
+def _warn_of_outer_monitor(env: VecEnv) -> None:
+    """
+    :param env: a VecEnv whose environments have an ``ActionHold``
+    """
+    (spec,) = env.get_attr("spec", indices=0)
+    names = [wrapper.name for wrapper in spec.additional_wrappers] if spec is not None else []
+    if "ActionHold" in names and "Monitor" in names[names.index("ActionHold") :]:
+        warnings.warn(
+            "a Monitor lies outside ActionHold, so episode rewards and lengths will be those of decisions, discounted inside "
+            "the hold. Let make_vec_env apply the hold: make_vec_env(env_id, wrapper_class=ActionHold, wrapper_kwargs={...})"
+        )

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import gymnasium as gym
 import pytest
 import torch as th
 from stable_baselines3 import PPO
@@ -17,11 +16,8 @@ KWARGS: dict[str, Any] = {"n_steps": 128, "batch_size": 64, "n_epochs": 3, "seed
 
 
 def _learn(algorithm: type[PPO], env_id: str, hold_seconds: float | None, **kwargs: Any) -> PPO:
-    def make() -> gym.Env:
-        env = gym.make(env_id)
-        return env if hold_seconds is None else ActionHold(env, hold_seconds=hold_seconds)
-
-    env = VecNormalize(make_vec_env(make, n_envs=4, seed=5), gamma=0.98)
+    hold: dict[str, Any] = {"wrapper_class": ActionHold, "wrapper_kwargs": {"hold_seconds": hold_seconds}}
+    env = VecNormalize(make_vec_env(env_id, n_envs=4, seed=5, **(hold if hold_seconds is not None else {})), gamma=0.98)
     # Five updates. Pendulum's episodes end by time limit only, Hopper's terminate: both bootstraps are in it.
     return algorithm("MlpPolicy", env, gamma=0.98, learning_rate=lambda p: 1e-3 * p, **{**KWARGS, **kwargs}).learn(5 * 4 * 128)
 

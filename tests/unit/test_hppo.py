@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
+from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
@@ -134,3 +135,14 @@ def test_a_callback_that_stops_training_stops_it() -> None:
 def test_a_buffer_that_is_not_time_aware_is_refused() -> None:
     with pytest.raises(ValueError, match=r"rollout_buffer_class: expected a subclass of TimeAware.*, got RolloutBuffer"):
         HPPO("MlpPolicy", _venv(), rollout_buffer_class=RolloutBuffer, **KWARGS)
+
+
+@pytest.mark.parametrize("vec_env_cls", [DummyVecEnv, SubprocVecEnv])
+def test_a_monitor_outside_the_hold_is_reported(vec_env_cls: Any) -> None:
+    hold: dict[str, Any] = {"hold_seconds": 0.024}
+    inside = make_vec_env("Hopper-v5", wrapper_class=ActionHold, wrapper_kwargs=hold, vec_env_cls=vec_env_cls)
+    outside = make_vec_env(lambda: ActionHold(gym.make("Hopper-v5"), **hold), vec_env_cls=vec_env_cls)
+    HPPO("MlpPolicy", inside, **KWARGS).learn(8)  # a warning would be an error here
+    with pytest.warns(UserWarning, match=r"a Monitor lies outside ActionHold.*make_vec_env\(env_id, wrapper_class=ActionHold"):
+        HPPO("MlpPolicy", outside, **KWARGS).learn(8)
+    inside.close(), outside.close()
