@@ -34,6 +34,12 @@ class CarriedActions(np.ndarray):
         # One discrete action would come out as a NumPy scalar and lose the record: keep it as a 0-d array.
         return item if isinstance(item, CarriedActions) else carry(np.asarray(item), self.carried)
 
+    def __hash__(self) -> int:  # type: ignore[override]
+        # One discrete action may be the key of a dict, as a NumPy scalar may.
+        if self.ndim:
+            raise TypeError("unhashable type: 'CarriedActions'")
+        return hash(self.item())
+
     def __reduce__(self) -> Any:
         # SubprocVecEnv pickles each action; ndarray's own pickle would drop the record.
         return carry, (self.view(np.ndarray), self.carried)

@@ -24,19 +24,31 @@ class ZooFinder:
                 continue
             spec = finder.find_spec(name, path, target)
             if spec is not None and spec.loader is not None:
-                spec.loader.exec_module = _with_hook(spec.loader.exec_module)  # type: ignore[method-assign]
+                spec.loader = HookedLoader(spec.loader)  # type: ignore[assignment]
                 return spec
         return None
 
 
-def _with_hook(exec_module):
-    def exec_and_hook(module):
-        exec_module(module)
-        from sb3_hrl.zoo.hook import after_import
+class HookedLoader:
+    """The loader that was found, with the call after its execution. A failure of ours must not cost the import of rl_zoo3."""
 
-        after_import(module)
+    def __init__(self, loader):
+        self.loader = loader
 
-    return exec_and_hook
+    def __getattr__(self, name):
+        return getattr(self.__dict__["loader"], name)
+
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module):
+        self.loader.exec_module(module)
+        try:
+            from sb3_hrl.zoo.hook import after_import
+
+            after_import(module)
+        except Exception as error:
+            print("sb3-hrl cannot extend rl_zoo3:", error, "(SB3_HRL_NO_ZOO_HOOK=1 does without)", file=sys.stderr)
 
 
 def install(force=False):

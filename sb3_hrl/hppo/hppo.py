@@ -2,13 +2,13 @@
 
 import sys
 import time
-import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from gymnasium import spaces
 from stable_baselines3 import PPO
+from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import MaybeCallback
@@ -16,7 +16,8 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_hrl.carried import Carried, carry
 from sb3_hrl.hppo.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
-from sb3_hrl.rollout.time_aware import TimeAwareCallback, TimeAwareDictRolloutBuffer, TimeAwareMixin, TimeAwareRolloutBuffer
+from sb3_hrl.rollout.time_aware import TimeAwareCallback, TimeAwareDictRolloutBuffer, TimeAwareRolloutBuffer
+from sb3_hrl.wrappers import ActionHold
 
 SelfHPPO = TypeVar("SelfHPPO", bound="HPPO")
 
@@ -45,15 +46,31 @@ class HPPO(PPO):
     n_simulated_steps: int = 0
 
     def _setup_model(self) -> None:
-        if self.rollout_buffer_class is None:
+        # SB3's own buffers come from a saved PPO.
+        if self.rollout_buffer_class in (None, RolloutBuffer, DictRolloutBuffer):
             is_dict = isinstance(self.observation_space, spaces.Dict)
             self.rollout_buffer_class = TimeAwareDictRolloutBuffer if is_dict else TimeAwareRolloutBuffer
-        elif not issubclass(self.rollout_buffer_class, TimeAwareMixin):
+        elif not issubclass(self.rollout_buffer_class, TimeAwareRolloutBuffer):
             raise ValueError(
                 f"HPPO: rollout_buffer_class: expected a subclass of TimeAwareRolloutBuffer or TimeAwareDictRolloutBuffer, "
                 f"got {self.rollout_buffer_class.__name__}"
             )
         super()._setup_model()
+        if self.env is not None:
+            self._meet_hold(self.env)
+
+    def _meet_hold(self, env: VecEnv) -> None:
+        """
+        See whether the environments hold actions; if so, the position in the annealing is the model's from now on.
+
+        :param env: the environments to train on
+        """
+        holds = env.env_is_wrapped(ActionHold)
+        if any(holds) and not all(holds):
+            raise ValueError(
+                f"HPPO: either all environments have an ActionHold or none; here {sum(holds)} of {len(holds)} have"
+            )
+        self.hold_decisions = (self.hold_decisions or 0) if all(holds) else None
 
     def learn(
         self: SelfHPPO,
@@ -64,15 +81,21 @@ class HPPO(PPO):
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> SelfHPPO:
-        return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
+        super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
+        # Whoever uses the environments next finds them in the task's own units.
+        self._configure_hold(gamma=1.0)
+        return self
+
+    def _configure_hold(self, gamma: float) -> None:
+        if self.hold_decisions is not None:
+            assert self.env is not None
+            self.env.env_method("configure_hold", gamma, self.hold_decisions)
 
     def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
         assert self.env is not None
         self.n_simulated_steps = 0
-        if self.env.has_attr("configure_hold"):
-            _warn_of_outer_monitor(self.env)
-            self.hold_decisions = self.hold_decisions or 0
-            self.env.env_method("configure_hold", self.gamma, self.hold_decisions)
+        self._meet_hold(self.env)
+        self._configure_hold(self.gamma)
         return super()._setup_learn(*args, **kwargs)
 
     def _init_callback(self, callback: MaybeCallback, progress_bar: bool = False) -> BaseCallback:
@@ -108,16 +131,3 @@ class HPPO(PPO):
             return actions, state
         # Evaluation holds as training does now, in whatever environment the action ends up.
         return carry(actions, Carried(self.hold_decisions)), state
-
-
-def _warn_of_outer_monitor(env: VecEnv) -> None:
-    """
-    :param env: a VecEnv whose environments have an ``ActionHold``
-    """
-    (spec,) = env.get_attr("spec", indices=0)
-    names = [wrapper.name for wrapper in spec.additional_wrappers] if spec is not None else []
-    if "ActionHold" in names and "Monitor" in names[names.index("ActionHold") :]:
-        warnings.warn(
-            "a Monitor lies outside ActionHold, so episode rewards and lengths will be those of decisions, discounted inside "
-            "the hold. Let make_vec_env apply the hold: make_vec_env(env_id, wrapper_class=ActionHold, wrapper_kwargs={...})"
-        )

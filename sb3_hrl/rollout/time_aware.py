@@ -6,6 +6,7 @@ discounted reward ``R`` is worth ``R + gamma**n * V(next state)``. GAE (Schulman
 difference as its ``delta`` and ``gamma**n * lambda`` as its decay.
 """
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,12 @@ from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.callbacks import CallbackList
 
 
-class TimeAwareMixin(RolloutBuffer):
-    """What the two buffers below share. ``n_held`` [T, E] is the length of each decision in steps; owned by the buffer."""
+class TimeAwareRolloutBuffer(RolloutBuffer):
+    """
+    SB3's ``RolloutBuffer`` with a discount of ``gamma ** n_held`` for each transition.
+
+    ``n_held`` [T, E], int64, is the length of each decision in steps; owned by the buffer.
+    """
 
     n_held: np.ndarray
 
@@ -43,11 +48,7 @@ class TimeAwareMixin(RolloutBuffer):
         self.returns = self.advantages + self.values
 
 
-class TimeAwareRolloutBuffer(TimeAwareMixin):
-    """SB3's ``RolloutBuffer`` with a discount of ``gamma ** n_held`` for each transition."""
-
-
-class TimeAwareDictRolloutBuffer(TimeAwareMixin, DictRolloutBuffer):
+class TimeAwareDictRolloutBuffer(TimeAwareRolloutBuffer, DictRolloutBuffer):
     """The same for dictionary observations."""
 
 
@@ -55,21 +56,37 @@ class TimeAwareCallback(CallbackList):
     """
     Stands around the user's callbacks in ``collect_rollouts``, which calls it between ``env.step`` and ``buffer.add``.
 
-    Before them it notes how long each decision lasted. After them it bootstraps the held decisions that a time limit cut,
-    and clears their flag, so that SB3, which would discount by one step, leaves them alone.
+    Before them it notes how long each decision lasted, and puts a finished episode into the task's units if a ``Monitor``
+    outside the hold has counted decisions. After them it bootstraps the held decisions that a time limit cut, and clears their
+    flag, so that SB3, which would discount by one step, leaves them alone.
     """
+
+    has_warned = False
 
     def _on_step(self) -> bool:
         infos: list[dict[str, Any]] = self.locals["infos"]
+        for info in infos:
+            if info.get("hold_episode", info.get("episode")) != info.get("episode"):
+                self._replace_episode(info)
         n_held = [info.get("n_held", 1) for info in infos]
         buffer = self.model.rollout_buffer  # type: ignore[attr-defined]
         buffer.n_held[buffer.pos] = n_held
         self.model.count_decisions(n_held)  # type: ignore[attr-defined]
         continue_training = super()._on_step()
         for index, n in enumerate(n_held):
-            if n > 1 and self.locals["dones"][index] and infos[index].get("TimeLimit.truncated", False):
+            is_timeout = infos[index].get("TimeLimit.truncated", False) and "terminal_observation" in infos[index]
+            if n > 1 and self.locals["dones"][index] and is_timeout:
                 self._bootstrap(index, n)
         return continue_training
+
+    def _replace_episode(self, info: dict[str, Any]) -> None:
+        info["episode"] = info["hold_episode"]
+        if not self.has_warned:
+            self.has_warned = True
+            warnings.warn(
+                "a Monitor lies outside ActionHold: its files count decisions, with rewards discounted inside the hold. "
+                "Let make_vec_env apply the hold: make_vec_env(env_id, wrapper_class=ActionHold, wrapper_kwargs={...})"
+            )
 
     def _bootstrap(self, index: int, n_held: int) -> None:
         info = self.locals["infos"][index]

@@ -1,5 +1,5 @@
 """Gymnasium wrappers."""
 
-from sb3_hrl.wrappers.action_hold import ActionHold
+from sb3_hrl.wrappers.action_hold import ActionHold, HoldSchedule
 
-__all__ = ["ActionHold"]
+__all__ = ["ActionHold", "HoldSchedule"]

@@ -1,6 +1,7 @@
 """Action hold: one decision lasts several steps of the environment."""
 
 import math
+from dataclasses import dataclass
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
@@ -8,6 +9,78 @@ from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.monitor import Monitor
 
 from sb3_hrl.carried import unpack
+
+
+@dataclass(frozen=True)
+class HoldSchedule:
+    """
+    How long an action is held, in simulated seconds, by the number of decisions that have been taken.
+
+    :param start_seconds: the hold of the first decision
+    :param end_seconds: the hold after ``anneal_decisions`` decisions; in between it changes linearly
+    :param anneal_decisions: how many decisions the change takes
+    """
+
+    start_seconds: float
+    end_seconds: float
+    anneal_decisions: int
+
+    @classmethod
+    def from_arguments(
+        cls,
+        hold_seconds: float = 0.0,
+        start_seconds: float | None = None,
+        end_seconds: float | None = None,
+        anneal_decisions: int | None = None,
+        anneal: bool = True,
+    ) -> "HoldSchedule":
+        """The schedule that the arguments of ``ActionHold`` describe; they are checked here."""
+        annealing = {"start_seconds": start_seconds, "end_seconds": end_seconds, "anneal_decisions": anneal_decisions}
+        given = [name for name, value in annealing.items() if value is not None]
+        if given and (len(given) < len(annealing) or hold_seconds):
+            raise ValueError(
+                "ActionHold: give either hold_seconds, or start_seconds, end_seconds and anneal_decisions together; "
+                f"got {', '.join(['hold_seconds', *given] if hold_seconds else given)}"
+            )
+        for name, seconds in {
+            "hold_seconds": hold_seconds,
+            "start_seconds": start_seconds,
+            "end_seconds": end_seconds,
+        }.items():
+            if seconds is not None:
+                _check(name, seconds, math.isfinite(seconds) and seconds >= 0, "seconds >= 0")
+        if start_seconds is None or end_seconds is None or anneal_decisions is None:
+            return cls(hold_seconds, hold_seconds, 1)
+        is_whole = math.isfinite(anneal_decisions) and anneal_decisions == int(anneal_decisions)
+        _check("anneal_decisions", anneal_decisions, is_whole and anneal_decisions >= 1, "a whole number >= 1")
+        return cls(start_seconds, end_seconds if anneal else start_seconds, int(anneal_decisions))
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether every decision lasts one step, whatever a step's length."""
+        return self.start_seconds == self.end_seconds == 0
+
+    def n_hold(self, decisions: int, dt: float) -> int:
+        """
+        :param decisions: how many decisions have been taken
+        :param dt: simulated seconds of a step
+        :return: for how many steps the next action is to be held
+        """
+        progress = min(decisions / self.anneal_decisions, 1.0)
+        seconds = self.start_seconds + progress * (self.end_seconds - self.start_seconds)
+        return max(1, round(seconds / dt))
+
+    def adapt_metadata(self, metadata: dict[str, Any], dt: float) -> dict[str, Any]:
+        """
+        One frame a decision: at this rate a video runs at the speed of the simulation.
+
+        :param metadata: the environment's
+        :param dt: simulated seconds of a step
+        :return: the same with the frame rate of the schedule's end
+        """
+        if self.is_identity:
+            return metadata
+        return {**metadata, "render_fps": max(1, round(1 / (dt * self.n_hold(self.anneal_decisions, dt))))}
 
 
 class ActionHold(gym.Wrapper, gym.utils.RecordConstructorArgs):
@@ -19,9 +92,9 @@ class ActionHold(gym.Wrapper, gym.utils.RecordConstructorArgs):
     identity) and stops at the end of the episode. The reward of a decision is ``sum(gamma**i * reward_i)`` over its steps;
     ``info["n_held"]`` tells how many there were, so that ``gamma**n_held`` discounts what follows.
 
-    ``gamma`` belongs to the model: ``HPPO`` hands its own over when it trains. Until then it is 1, and the sum of rewards is
-    the task's own. A ``Monitor`` inside the hold (one is added if there is none) keeps the episode's reward and length in
-    the task's units in any case.
+    ``gamma`` belongs to the model: ``HPPO`` hands its own over while it trains. Otherwise it is 1, and the sum of rewards is
+    the task's own. A ``Monitor`` inside the hold (one is added if there is none) keeps the episode's reward and length in the
+    task's units; ``info["hold_episode"]`` has them even if another ``Monitor`` lies outside.
 
     An action from ``HPPO.predict`` carries the number of decisions that training has reached: it is held for that long,
     and does not count as a decision.
@@ -54,30 +127,14 @@ class ActionHold(gym.Wrapper, gym.utils.RecordConstructorArgs):
             anneal=anneal,
             dt=dt,
         )
-        annealing = {"start_seconds": start_seconds, "end_seconds": end_seconds, "anneal_decisions": anneal_decisions}
-        given = [name for name, value in annealing.items() if value is not None]
-        if given and (len(given) < len(annealing) or hold_seconds):
-            raise ValueError(
-                "ActionHold: give either hold_seconds, or start_seconds, end_seconds and anneal_decisions together; "
-                f"got {', '.join(['hold_seconds', *given] if hold_seconds else given)}"
-            )
-        if anneal_decisions is not None:
-            _check("anneal_decisions", anneal_decisions, anneal_decisions == int(anneal_decisions) >= 1, "a whole number >= 1")
-        self.start_seconds = hold_seconds if start_seconds is None else start_seconds
-        self.end_seconds = self.start_seconds if end_seconds is None or not anneal else end_seconds
-        self.anneal_decisions = anneal_decisions or 1
-        for name in ("start_seconds", "end_seconds"):
-            value = getattr(self, name)
-            _check(name if given else "hold_seconds", value, math.isfinite(value) and value >= 0, "seconds >= 0")
-
+        self.schedule = HoldSchedule.from_arguments(hold_seconds, start_seconds, end_seconds, anneal_decisions, anneal)
+        if is_wrapped(env, ActionHold):
+            raise ValueError("ActionHold: the environment has one already")
         super().__init__(env if is_wrapped(env, Monitor) else Monitor(env))
-        self.step_seconds = self._find_dt(dt) if self.start_seconds or self.end_seconds else 1.0
+        self.step_seconds = 1.0 if self.schedule.is_identity else self._find_dt(dt)
         self.gamma = 1.0
         self.hold_decisions = 0
-        if self.start_seconds or self.end_seconds:
-            # One frame a decision: a video at this rate runs at the speed of the simulation.
-            final_seconds = self.step_seconds * self.n_hold(self.anneal_decisions)
-            self.metadata = {**self.env.metadata, "render_fps": max(1, round(1 / final_seconds))}
+        self.metadata = self.schedule.adapt_metadata(self.env.metadata, self.step_seconds)
 
     def _find_dt(self, dt: float | None) -> float:
         if dt is None:
@@ -96,9 +153,7 @@ class ActionHold(gym.Wrapper, gym.utils.RecordConstructorArgs):
         :param decisions: how many decisions have been taken
         :return: for how many steps the next action is to be held
         """
-        progress = min(decisions / self.anneal_decisions, 1.0)
-        seconds = self.start_seconds + progress * (self.end_seconds - self.start_seconds)
-        return max(1, round(seconds / self.step_seconds))
+        return self.schedule.n_hold(decisions, self.step_seconds)
 
     def configure_hold(self, gamma: float, decisions: int) -> None:
         """
@@ -124,6 +179,9 @@ class ActionHold(gym.Wrapper, gym.utils.RecordConstructorArgs):
             if terminated or truncated:
                 break
         info["n_held"] = n_held
+        if "episode" in info:
+            # A Monitor outside the hold would put its own there, of decisions.
+            info["hold_episode"] = info["episode"]
         return obs, reward, terminated, truncated, info
 
 

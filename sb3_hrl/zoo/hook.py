@@ -37,11 +37,13 @@ PLACES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 
 _has_warned = False
+_algorithms: "LazyAlgorithms | None" = None
 
 
 def after_import(module: ModuleType) -> None:
     """
-    Adapt a zoo module that has just been executed. Never raises: at worst the zoo stays as it is, and a warning says so.
+    Adapt a zoo module that has just been executed. If it cannot be done, no zoo command offers the plug-ins, and a warning
+    says why.
 
     :param module: one of the modules in ``PLACES``
     """
@@ -51,6 +53,7 @@ def after_import(module: ModuleType) -> None:
             raise LookupError(f"it lacks {', '.join(missing)}")
         _ADAPTERS[module.__name__](module)
     except Exception as error:
+        _withdraw()
         _warn_once(module.__name__, error)
 
 
@@ -72,6 +75,12 @@ def missing_places(module: ModuleType) -> list[str]:
     return missing
 
 
+def _withdraw() -> None:
+    """Take the plug-ins out of ``ALGOS`` again: half a bridge would carry them into errors that nobody could explain."""
+    for name in _algorithms.plugin_names if _algorithms is not None else ():
+        _algorithms.pop(name, None)  # type: ignore[union-attr]
+
+
 def _warn_once(name: str, error: Exception) -> None:
     global _has_warned
     if not _has_warned:
@@ -85,7 +94,16 @@ def _warn_once(name: str, error: Exception) -> None:
 
 
 class LazyAlgorithms(dict[str, Any]):
-    """The zoo's ``ALGOS`` with the plug-ins beside its own classes; a plug-in's class is imported at its first use."""
+    """
+    The zoo's ``ALGOS`` with the plug-ins beside its own classes; a plug-in's class is imported at its first use.
+
+    :param stock: the zoo's own algorithms, which no plug-in replaces
+    :param announced: the plug-ins
+    """
+
+    def __init__(self, stock: Mapping[str, Any], announced: Mapping[str, Plugin]) -> None:
+        super().__init__({**announced, **stock})
+        self.plugin_names = frozenset(announced) - frozenset(stock)
 
     def __getitem__(self, name: str) -> Any:
         value = super().__getitem__(name)
@@ -104,11 +122,12 @@ class LazyAlgorithms(dict[str, Any]):
 
 
 def _adapt_utils(utils: Any) -> None:
-    own = set(utils.ALGOS)
+    global _algorithms
+    _algorithms = LazyAlgorithms(utils.ALGOS, plugins(ALGORITHMS))
     for name, plugin in plugins(ALGORITHMS).items():
-        if name in own:
+        if name not in _algorithms.plugin_names:
             warnings.warn(f"the algorithm {name!r} of {plugin.distribution} is ignored: rl_zoo3 has its own", stacklevel=2)
-    utils.ALGOS = LazyAlgorithms({**plugins(ALGORITHMS), **utils.ALGOS})
+    utils.ALGOS = _algorithms
 
     get_wrapper_class, get_saved_hyperparams = utils.get_wrapper_class, utils.get_saved_hyperparams
     create_test_env = utils.create_test_env
@@ -124,7 +143,7 @@ def _adapt_utils(utils: Any) -> None:
         # enjoy and record_video look at a trained agent, as evaluation does.
         hyperparams, stats_path = get_saved_hyperparams(*args, **kwargs)
         if "eval_env_kwargs" in hyperparams:
-            hyperparams["env_kwargs"] = hyperparams.pop("eval_env_kwargs")
+            hyperparams["env_kwargs"] = hyperparams.pop("eval_env_kwargs") or {}
         return hyperparams, stats_path
 
     @wraps(create_test_env)

@@ -10,7 +10,8 @@ from typing import Any
 from rl_zoo3.exp_manager import ALGOS, ExperimentManager
 from stable_baselines3.common.callbacks import BaseCallback
 
-from sb3_hrl.registry import ALGORITHMS, get_spec, plugins
+from sb3_hrl.registry import get_spec
+from sb3_hrl.zoo.hook import LazyAlgorithms
 from sb3_hrl.zoo.tuning import heartbeat_studies
 from sb3_hrl.zoo.validation import ConfigError, check_config, normalise
 
@@ -25,7 +26,8 @@ class PluginExperimentManager(ExperimentManager):
     @wraps(ExperimentManager.__init__)  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.is_plugin = self.algo in plugins(ALGORITHMS)
+        assert isinstance(ALGOS, LazyAlgorithms)
+        self.is_plugin = self.algo in ALGOS.plugin_names
         if not self.is_plugin:
             return
         given = inspect.signature(ExperimentManager).bind(*args, **kwargs).arguments
@@ -52,21 +54,25 @@ class PluginExperimentManager(ExperimentManager):
         except ConfigError as error:
             print(error, file=sys.stderr)
             raise SystemExit(2) from None
-        hyperparams, saved_hyperparams = super().read_hyperparameters()
-        return normalise(hyperparams, algorithm), type(saved_hyperparams)(normalise(saved_hyperparams, algorithm))
+        return tuple(self._tidy(hyperparams, algorithm) for hyperparams in super().read_hyperparameters())  # type: ignore[return-value]
+
+    @staticmethod
+    def _tidy(hyperparams: dict[str, Any], algorithm: type) -> dict[str, Any]:
+        """Numbers are numbers; a key that says null says nothing."""
+        items = normalise(hyperparams, algorithm).items()
+        empty = ("env_kwargs", "eval_env_kwargs")
+        return type(hyperparams)((key, value) for key, value in items if value is not None or key not in empty)
 
     def _preprocess_hyperparams(
         self, hyperparams: dict[str, Any]
     ) -> tuple[dict[str, Any], Callable | None, list[BaseCallback], Callable | None]:
         if not self.is_plugin:
             return super()._preprocess_hyperparams(hyperparams)
-        env_kwargs = hyperparams.get("env_kwargs") or {}
         eval_env_kwargs = hyperparams.pop("eval_env_kwargs", None)
-        if "env_kwargs" in hyperparams:
-            hyperparams["env_kwargs"] = env_kwargs
+        processed = super()._preprocess_hyperparams(hyperparams)
         if self._eval_env_kwargs_args is None:
-            self.eval_env_kwargs = eval_env_kwargs or self.env_kwargs or env_kwargs
-        return super()._preprocess_hyperparams(hyperparams)
+            self.eval_env_kwargs = self.env_kwargs if eval_env_kwargs is None else eval_env_kwargs
+        return processed
 
     def hyperparameters_optimization(self) -> None:
         if not self.is_plugin:

@@ -7,29 +7,73 @@ heartbeat; whoever starts a worker next fails the trials that have stopped repor
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
 from typing import Any
 
 import optuna
-from optuna.exceptions import ExperimentalWarning
+from optuna.exceptions import ExperimentalWarning, StorageInternalError
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
-DEFAULT_HEARTBEAT_SECONDS = 60
+DEFAULT_HEARTBEAT_SECONDS = 30
+# So many reports may be missed (a locked database, a long call into native code) before a trial counts as dead.
+GRACE_HEARTBEATS = 4
 MAX_RETRIES = 3
+SQLITE_TIMEOUT_SECONDS = 100
+
+_STUDY_ATTRIBUTE = "heartbeat_seconds"
+_create_study = optuna.create_study
 
 
 def heartbeat_seconds() -> int:
     """
-    :return: how often a running trial reports, from ``SB3_HRL_HEARTBEAT_SECONDS`` (default 60); a trial that has not reported
-        for twice as long is taken for dead
+    :return: how often a running trial reports, from ``SB3_HRL_HEARTBEAT_SECONDS`` (default 30)
     """
     text = os.environ.get("SB3_HRL_HEARTBEAT_SECONDS", str(DEFAULT_HEARTBEAT_SECONDS))
-    if not text.isdigit() or int(text) < 1:
-        raise ValueError(f"SB3_HRL_HEARTBEAT_SECONDS: expected a whole number of seconds >= 1, got {text!r}")
+    if not (text.isascii() and text.isdigit() and int(text) >= 1):
+        raise RuntimeError(f"SB3_HRL_HEARTBEAT_SECONDS: expected a whole number of seconds >= 1, got {text!r}")
     return int(text)
+
+
+class HeartbeatStorage(RDBStorage):
+    """
+    Optuna's database storage with two gaps closed: a trial reports from the moment it is RUNNING (Optuna's thread begins
+    later, and a worker killed in between would never be missed), and a report that fails does not end that thread.
+
+    :param url: the database
+    :param seconds: how often a running trial reports
+    """
+
+    def __init__(self, url: str, seconds: int) -> None:
+        engine_kwargs = {"connect_args": {"timeout": SQLITE_TIMEOUT_SECONDS}} if url.startswith("sqlite") else None
+        retry = RetryHeartbeatStaleTrialCallback(max_retry=MAX_RETRIES)
+        super().__init__(url, engine_kwargs, heartbeat_interval=seconds, heartbeat_stale_trial_callback=retry)
+        self.set_interval(seconds)
+
+    def set_interval(self, seconds: int) -> None:
+        """
+        :param seconds: how often a running trial reports
+        """
+        self.heartbeat_interval, self.grace_period = seconds, GRACE_HEARTBEATS * seconds
+
+    def record_heartbeat(self, trial_id: int) -> None:
+        try:
+            super().record_heartbeat(trial_id)
+        except StorageInternalError as error:
+            warnings.warn(f"a heartbeat was left out: {error}", RuntimeWarning, stacklevel=2)
+
+    def _create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> FrozenTrial:
+        trial = super()._create_new_trial(study_id, template_trial)
+        if trial.state == TrialState.RUNNING:
+            self.record_heartbeat(trial._trial_id)
+        return trial
+
+    def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
+        is_set = super().set_trial_state_values(trial_id, state, values)
+        if is_set and state == TrialState.RUNNING:
+            self.record_heartbeat(trial_id)
+        return is_set
 
 
 @contextmanager
@@ -39,31 +83,30 @@ def heartbeat_studies() -> Iterator[None]:
 
     The zoo names its storage by a string and calls ``optuna.create_study`` itself, hence the replacement of that name.
     """
-    create_study = optuna.create_study
-
-    def create_study_with_heartbeat(*, storage: Any = None, **kwargs: Any) -> optuna.Study:
-        if not isinstance(storage, str):
-            return create_study(storage=storage, **kwargs)
-        seconds = heartbeat_seconds()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExperimentalWarning)
-            database = RDBStorage(
-                storage,
-                heartbeat_interval=seconds,
-                grace_period=2 * seconds,
-                heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(max_retry=MAX_RETRIES),
-            )
-            study = create_study(storage=database, **kwargs)
-            fail_stale_trials(study)
-        # A worker that died before its trial's first heartbeat left nothing that could go stale: report once in its place.
-        # For a trial that is alive this changes nothing.
-        for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if trial.datetime_start is not None and datetime.now() - trial.datetime_start > timedelta(seconds=2 * seconds):
-                database.record_heartbeat(trial._trial_id)
-        return study
-
     optuna.create_study = create_study_with_heartbeat
     try:
         yield
     finally:
-        optuna.create_study = create_study
+        optuna.create_study = _create_study
+
+
+def create_study_with_heartbeat(*, storage: Any = None, **kwargs: Any) -> optuna.Study:
+    """
+    ``optuna.create_study``, with a heartbeat if the storage is a database URL.
+
+    :param storage: a URL, or anything else that Optuna takes
+    :param kwargs: the other arguments
+    :return: the study
+    """
+    if not isinstance(storage, str):
+        return _create_study(storage=storage, **kwargs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        database = HeartbeatStorage(storage, heartbeat_seconds())
+        study = _create_study(storage=database, **kwargs)
+        # Workers must agree on when a trial is dead: the first one decides for the study.
+        if _STUDY_ATTRIBUTE not in study.user_attrs:
+            study.set_user_attr(_STUDY_ATTRIBUTE, database.heartbeat_interval)
+        database.set_interval(study.user_attrs[_STUDY_ATTRIBUTE])
+        fail_stale_trials(study)
+    return study

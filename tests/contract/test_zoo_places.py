@@ -21,7 +21,7 @@ import rl_zoo3.utils
 from stable_baselines3 import PPO
 
 from sb3_hrl.hppo import HPPO
-from sb3_hrl.registry import get_spec
+from sb3_hrl.registry import ALGORITHMS, get_spec, plugins
 from sb3_hrl.zoo import hook
 from sb3_hrl.zoo.manager import PluginExperimentManager
 
@@ -42,7 +42,7 @@ def test_algos_knows_ours_and_keeps_the_zoo_s_own() -> None:
     assert set(rl_zoo3.ALGOS) >= {"hppo", *STOCK}
     assert rl_zoo3.ALGOS["ppo"] is PPO
     assert dict(rl_zoo3.ALGOS.items())["hppo"] is HPPO
-    assert all(not type(rl_zoo3.ALGOS[name]).__module__.startswith("sb3_hrl") for name in STOCK)
+    assert all(rl_zoo3.ALGOS[name].__module__.startswith(("stable_baselines3", "sb3_contrib")) for name in STOCK)
 
 
 def test_sampler_and_converter() -> None:
@@ -63,6 +63,20 @@ def test_config_path() -> None:
     assert not _manager("ppo").is_plugin
 
 
+def test_the_manager_has_what_ours_relies_on() -> None:
+    for name in ("_eval_env_kwargs_args", "_is_atari", "continue_training", "custom_hyperparams", "env_name", "save_path"):
+        assert hasattr(_manager("ppo"), name), name
+
+
+def test_a_broken_install_of_ours_does_not_break_the_zoo() -> None:
+    code = (
+        "import sys; sys.modules['sb3_hrl.zoo'] = None; import rl_zoo3; print('hppo' in rl_zoo3.ALGOS, 'ppo' in rl_zoo3.ALGOS)"
+    )
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "False True"
+    assert "sb3-hrl cannot extend rl_zoo3" in process.stderr
+
+
 def test_short_names_of_wrappers() -> None:
     hyperparams = {"env_wrapper": [{"action_hold": {"hold_seconds": 0.1, "dt": 0.05}}, "rl_zoo3.wrappers.HistoryWrapper"]}
     wrap = rl_zoo3.utils.get_wrapper_class(hyperparams)
@@ -77,6 +91,9 @@ def test_short_names_of_wrappers() -> None:
 
 def test_a_changed_zoo_gives_one_warning_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hook, "_has_warned", False)
+    algorithms = hook.LazyAlgorithms({"ppo": PPO}, plugins(ALGORITHMS))
+    monkeypatch.setattr(hook, "_algorithms", algorithms)
+    assert "hppo" in algorithms
     changed = types.ModuleType("rl_zoo3.utils")
     changed.ALGOS = {"ppo": PPO}  # type: ignore[attr-defined]
     changed.create_test_env = lambda env_id: None  # type: ignore[attr-defined]
@@ -86,9 +103,13 @@ def test_a_changed_zoo_gives_one_warning_with_a_way_out(monkeypatch: pytest.Monk
     hook.after_import(types.ModuleType("rl_zoo3.exp_manager"))  # the second one would be an error here
     assert "create_test_env(hyperparams)" in str(caught[0].message)
     assert changed.ALGOS == {"ppo": PPO}  # untouched
+    assert list(algorithms) == ["ppo"]  # and nobody offers what would not work
 
 
-def test_a_plugin_cannot_replace_a_stock_algorithm(announce: Callable[[str, str], None]) -> None:
+def test_a_plugin_cannot_replace_a_stock_algorithm(
+    announce: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hook, "_algorithms", None)
     announce("usurper", "[sb3_hrl.algorithms]\nppo = usurper:SPEC\n")
     utils = types.ModuleType("rl_zoo3.utils")
     for name in hook.PLACES["rl_zoo3.utils"]:
@@ -97,6 +118,7 @@ def test_a_plugin_cannot_replace_a_stock_algorithm(announce: Callable[[str, str]
     with pytest.warns(UserWarning, match=r"the algorithm 'ppo' of usurper 1\.0 is ignored: rl_zoo3 has its own"):
         hook._adapt_utils(utils)
     assert utils.ALGOS["ppo"] is PPO
+    assert "ppo" not in utils.ALGOS.plugin_names
 
 
 # --- the hook at interpreter start

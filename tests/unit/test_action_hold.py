@@ -28,7 +28,7 @@ def test_zero_is_the_identity() -> None:
         assert np.array_equal(expected[0], got[0])
         assert expected[1:4] == got[1:4]
         assert got[4].pop("n_held") == 1
-        got[4].pop("episode", None)
+        got[4].pop("episode", None), got[4].pop("hold_episode", None)
         assert expected[4] == got[4]
         if expected[2] or expected[3]:
             plain.reset(), held.reset()
@@ -165,6 +165,18 @@ def test_the_environment_gets_a_plain_action() -> None:
         assert not isinstance(action, CarriedActions)
         assert action == actions[0]
         assert isinstance(action, np.generic) == (actions.ndim == 1)
+
+
+def test_one_carried_discrete_action_can_be_a_key() -> None:
+    action = carry(np.array([4, 5]), Carried(0))[1]
+    assert {5: "five"}[action] == "five"
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(carry(np.array([4, 5]), Carried(0)))
+
+
+def test_two_holds_are_refused() -> None:
+    with pytest.raises(ValueError, match="the environment has one already"):
+        ActionHold(ActionHold(ScriptedEnv(), hold_seconds=0.02), hold_seconds=0.02)
 
 
 def test_carried_actions_survive_what_happens_to_arrays() -> None:

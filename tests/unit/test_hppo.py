@@ -1,20 +1,23 @@
 """HPPO and ActionHold together: who knows gamma and the annealing, and when."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
-from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import KVWriter, Logger
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
 from sb3_hrl.carried import CarriedActions
 from sb3_hrl.hppo import HPPO
+from sb3_hrl.rollout import TimeAwareRolloutBuffer
 from sb3_hrl.wrappers import ActionHold
 from tests.envs import ScriptedEnv
 
@@ -46,15 +49,22 @@ def test_gamma_is_said_once(vec_env_cls: Any) -> None:
     assert env.get_attr("gamma") == [1.0, 1.0]
     model = HPPO("MlpPolicy", env, gamma=0.9, **KWARGS)
     assert env.get_attr("gamma") == [1.0, 1.0]  # a model that only predicts leaves the task's units
-    model.learn(16)
-    assert env.get_attr("gamma") == [0.9, 0.9]
+    seen: list[list[float]] = []
+
+    def note(locals_: dict[str, Any], globals_: dict[str, Any]) -> bool:
+        seen.append(env.get_attr("gamma"))
+        return True
+
+    model.learn(16, callback=note)
+    assert seen == [[0.9, 0.9]] * 8
+    assert env.get_attr("gamma") == [1.0, 1.0]  # nor does training leave it there
     env.close()
 
 
 def test_the_annealing_belongs_to_the_model(tmp_path: Path) -> None:
     env = _venv()
     model = HPPO("MlpPolicy", env, **KWARGS)
-    assert model.hold_decisions is None
+    assert model.hold_decisions == 0
     model.learn(16)  # 8 decisions of each environment
     assert model.hold_decisions == 8
     assert env.get_attr("hold_decisions") == [8, 8]
@@ -122,9 +132,12 @@ def test_logs() -> None:
     model.learn(32)
     # Decisions 0..7 from 5 to 3.25 steps, 8..15 from 3 to 1.25 steps, rounded, no episode ends.
     expected = [np.mean([max(1, round(5 - 4 * d / 16)) for d in decisions]) for decisions in (range(8), range(8, 16))]
-    assert [row["rollout/n_held_mean"] for row in records.rows] == pytest.approx(expected, abs=0.2)
+    assert [row["rollout/n_held_mean"] for row in records.rows] == expected
     assert all(row["time/simulated_fps"] >= row["time/fps"] > 0 for row in records.rows)
-    assert model.n_simulated_steps > model.num_timesteps
+    n_simulated_steps = model.n_simulated_steps
+    assert n_simulated_steps == 2 * 8 * sum(expected)
+    model.learn(16)
+    assert model.n_simulated_steps < n_simulated_steps  # it counts anew in every learn
 
 
 def test_a_callback_that_stops_training_stops_it() -> None:
@@ -133,16 +146,57 @@ def test_a_callback_that_stops_training_stops_it() -> None:
 
 
 def test_a_buffer_that_is_not_time_aware_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"rollout_buffer_class: expected a subclass of TimeAware.*, got RolloutBuffer"):
-        HPPO("MlpPolicy", _venv(), rollout_buffer_class=RolloutBuffer, **KWARGS)
+    class OtherBuffer(RolloutBuffer):
+        pass
+
+    with pytest.raises(ValueError, match=r"rollout_buffer_class: expected a subclass of TimeAware.*, got OtherBuffer"):
+        HPPO("MlpPolicy", _venv(), rollout_buffer_class=OtherBuffer, **KWARGS)
 
 
-@pytest.mark.parametrize("vec_env_cls", [DummyVecEnv, SubprocVecEnv])
-def test_a_monitor_outside_the_hold_is_reported(vec_env_cls: Any) -> None:
-    hold: dict[str, Any] = {"hold_seconds": 0.024}
-    inside = make_vec_env("Hopper-v5", wrapper_class=ActionHold, wrapper_kwargs=hold, vec_env_cls=vec_env_cls)
-    outside = make_vec_env(lambda: ActionHold(gym.make("Hopper-v5"), **hold), vec_env_cls=vec_env_cls)
-    HPPO("MlpPolicy", inside, **KWARGS).learn(8)  # a warning would be an error here
-    with pytest.warns(UserWarning, match=r"a Monitor lies outside ActionHold.*make_vec_env\(env_id, wrapper_class=ActionHold"):
-        HPPO("MlpPolicy", outside, **KWARGS).learn(8)
-    inside.close(), outside.close()
+def test_a_saved_ppo_can_go_on_as_hppo(tmp_path: Path) -> None:
+    PPO("MlpPolicy", _venv(), **KWARGS).save(tmp_path / "ppo")
+    model = HPPO.load(tmp_path / "ppo", env=_venv(), device="cpu")
+    model.learn(16)
+    assert isinstance(model.rollout_buffer, TimeAwareRolloutBuffer)
+    assert model.hold_decisions == 8
+
+
+def test_some_with_and_some_without_a_hold_are_refused() -> None:
+    with pytest.raises(ValueError, match="either all environments have an ActionHold or none; here 1 of 2 have"):
+        HPPO("MlpPolicy", DummyVecEnv([_annealed, ScriptedEnv]), **KWARGS)
+
+
+def test_on_an_environment_without_a_hold_the_position_is_forgotten() -> None:
+    model = HPPO("MlpPolicy", _venv(), **KWARGS).learn(16)
+    model.set_env(DummyVecEnv([ScriptedEnv, ScriptedEnv]))
+    model.learn(16)
+    assert model.hold_decisions is None
+    assert type(model.predict(np.zeros((1, 2), dtype=np.float32))[0]) is np.ndarray
+
+
+def test_an_untrained_model_evaluates_at_the_first_hold() -> None:
+    model, eval_env, lengths = HPPO("MlpPolicy", _venv(), **KWARGS), _venv(1), []
+    evaluate_policy(model, eval_env, 1, callback=lambda locals_, globals_: lengths.append(locals_["info"]["n_held"]))
+    assert lengths == [5] * 10
+
+
+def test_a_monitor_outside_the_hold_is_put_right_and_reported() -> None:
+    hold: dict[str, Any] = {"hold_seconds": 0.03}
+
+    def episode(make: Any) -> dict[str, Any]:
+        model = HPPO("MlpPolicy", DummyVecEnv([make]), gamma=0.5, **KWARGS).learn(8)
+        assert model.ep_info_buffer
+        return model.ep_info_buffer[0]
+
+    inside = episode(lambda: ActionHold(Monitor(ScriptedEnv(n_steps=7)), **hold))  # a warning would be an error here
+    with pytest.warns(UserWarning, match=r"a Monitor lies outside ActionHold.*make_vec_env\(env_id, wrapper_class=") as caught:
+        outside = episode(lambda: Monitor(ActionHold(ScriptedEnv(n_steps=7), **hold)))
+    assert len(caught) == 1
+    assert (inside["r"], inside["l"]) == (outside["r"], outside["l"]) == (28, 7)
+
+
+def test_the_progress_bar_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # tqdm calls its own rich bar experimental
+        HPPO("MlpPolicy", _venv(), **KWARGS).learn(16, progress_bar=True)
+    assert "16/16" in capsys.readouterr().out

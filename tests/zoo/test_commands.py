@@ -83,7 +83,6 @@ def test_the_zoo_s_own_command(tmp_path: Path) -> None:
 
 
 def test_stock_algorithms_stay_stock(tmp_path: Path) -> None:
-    (tmp_path / "Pendulum-v1").mkdir()
     process = run_zoo("train", "--algo", "ppo", "--env", "Pendulum-v1", "-n", "64", "--eval-freq", "-1", *SMALL, cwd=tmp_path)
     assert "rl_zoo3/hyperparams/ppo.yml" in process.stdout
     PPO.load(tmp_path / "logs/ppo/Pendulum-v1_1/Pendulum-v1.zip")
