@@ -1,11 +1,14 @@
 """The zoo's commands, in real processes."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import imageio_ffmpeg
+import numpy as np
 import pytest
 
 Zoo = Callable[..., subprocess.CompletedProcess[str]]
@@ -29,6 +32,20 @@ def run_zoo(command: str, *args: str, cwd: Path, returncode: int = 0, **env: str
     process = subprocess.run(line, cwd=cwd, capture_output=True, text=True, check=False, env={**os.environ, **env})
     assert process.returncode == returncode, f"{process.returncode}\n{process.stdout}\n{process.stderr}"
     return process
+
+
+def read_video(file: Path) -> np.ndarray:
+    """
+    :param file: a video
+    :return: its frames [T, height, width, 3]
+    """
+    # Not imageio.imread, which leaves its pipes to the garbage collector, and so a warning to whichever test comes next.
+    line = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(file), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    process = subprocess.run(line, capture_output=True, check=True)
+    match = re.search(r"Video: .*?, (\d+)x(\d+)", process.stderr.decode())
+    assert match is not None
+    width, height = map(int, match.groups())
+    return np.frombuffer(process.stdout, np.uint8).reshape(-1, height, width, 3)
 
 
 @pytest.fixture(scope="session")

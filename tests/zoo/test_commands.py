@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import imageio.v3
 import numpy as np
 import optuna
 import pytest
@@ -14,7 +13,7 @@ from optuna.storages.journal import JournalFileBackend
 from stable_baselines3 import PPO
 
 from sb3_hrl.hppo import HPPO
-from tests.zoo.conftest import SMALL, run_zoo
+from tests.zoo.conftest import SMALL, read_video, run_zoo
 
 HOPPER = ["--algo", "hppo", "--env", "Hopper-v5"]
 PENDULUM = ["--algo", "hppo", "--env", "Pendulum-v1"]
@@ -63,7 +62,7 @@ def test_continue(trained: Path, tmp_path: Path) -> None:
 def test_record_video(trained: Path) -> None:
     run_zoo("record_video", *HOPPER, "-f", "logs", "-n", "40", "-o", "videos", cwd=trained)
     (video,) = (trained / "videos").glob("*.mp4")
-    frames = imageio.v3.imread(video)
+    frames = read_video(video)
     assert frames.shape[0] >= 40
     assert frames.std() > 10  # a picture, not a blank
     assert np.abs(frames[0].astype(int) - frames[20].astype(int)).max() > 10  # that moves

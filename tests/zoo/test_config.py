@@ -4,14 +4,13 @@ import pickle
 from pathlib import Path
 
 import gymnasium as gym
-import imageio.v3
 import numpy as np
 import pytest
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from sb3_hrl.hppo import HPPO
-from tests.zoo.conftest import run_zoo
+from tests.zoo.conftest import read_video, run_zoo
 
 GOOD = """\
 Hopper-v5:
@@ -72,7 +71,7 @@ def _value(output: str, label: str) -> float:
 def test_eval_env_kwargs_reach_video(held: Path, tmp_path: Path) -> None:
     run_zoo("record_video", *HOPPER, "-f", "logs", "-n", "5", "-o", str(tmp_path), cwd=held)
     (video,) = tmp_path.glob("*.mp4")
-    assert imageio.v3.imread(video).shape[1:] == (64, 96, 3)
+    assert read_video(video).shape[1:] == (64, 96, 3)
 
 
 @pytest.mark.parametrize(
