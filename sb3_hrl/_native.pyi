@@ -1,7 +1,19 @@
 import collections.abc
 import typing
 
+import numpy
+import numpy.typing
+
 pybind11_version: str
+
+class ArgumentInfo:
+    def __init__(self, *args, **kwargs) -> None: ...
+    @property
+    def is_required(self) -> bool: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> str: ...
 
 class BuildInfo:
     def __init__(self, *args, **kwargs) -> None: ...
@@ -20,6 +32,128 @@ class BuildInfo:
     @property
     def torch_library(self) -> str: ...
 
+class Engine:
+    def __init__(
+        self,
+        spec: TaskSpec,
+        n_envs: typing.SupportsInt | typing.SupportsIndex,
+        n_threads: typing.SupportsInt | typing.SupportsIndex,
+        seed: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    def get_qpos_qvel(
+        self,
+        index: typing.SupportsInt | typing.SupportsIndex,
+        qpos: numpy.typing.NDArray[numpy.float64],
+        qvel: numpy.typing.NDArray[numpy.float64],
+    ) -> None: ...
+    def get_state(self, index: typing.SupportsInt | typing.SupportsIndex) -> bytes: ...
+    def instability(self, index: typing.SupportsInt | typing.SupportsIndex) -> Instability: ...
+    def observe(self, index: typing.SupportsInt | typing.SupportsIndex, obs: numpy.typing.NDArray[numpy.float64]) -> None: ...
+    def reset(
+        self,
+        indices: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        seeds: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex | None],
+        obs: numpy.typing.NDArray[numpy.float64],
+        reset_infos: numpy.typing.NDArray[numpy.float64],
+    ) -> None: ...
+    def set_qpos_qvel(
+        self,
+        index: typing.SupportsInt | typing.SupportsIndex,
+        qpos: numpy.typing.NDArray[numpy.float64],
+        qvel: numpy.typing.NDArray[numpy.float64],
+        obs: numpy.typing.NDArray[numpy.float64],
+    ) -> None: ...
+    def set_state(self, index: typing.SupportsInt | typing.SupportsIndex, state: bytes) -> None: ...
+    def step(
+        self,
+        actions: numpy.typing.NDArray[numpy.float32],
+        n_hold: numpy.typing.NDArray[numpy.int32] | None,
+        gamma: typing.SupportsFloat | typing.SupportsIndex,
+        obs: numpy.typing.NDArray[numpy.float64],
+        rewards: numpy.typing.NDArray[numpy.float64],
+        terminated: numpy.typing.NDArray[numpy.uint8],
+        truncated: numpy.typing.NDArray[numpy.uint8],
+        infos: numpy.typing.NDArray[numpy.float64],
+        terminal_obs: numpy.typing.NDArray[numpy.float64],
+        n_held: numpy.typing.NDArray[numpy.int32],
+        episode_returns: numpy.typing.NDArray[numpy.float64],
+        episode_lengths: numpy.typing.NDArray[numpy.int64],
+        reset_infos: numpy.typing.NDArray[numpy.float64],
+        unstable: numpy.typing.NDArray[numpy.uint8],
+    ) -> None: ...
+    @property
+    def n_envs(self) -> int: ...
+    @property
+    def n_qpos(self) -> int: ...
+    @property
+    def n_qvel(self) -> int: ...
+    @property
+    def n_threads(self) -> int: ...
+
+class InfoSpec:
+    def __init__(self, is_array: bool, index: typing.SupportsInt | typing.SupportsIndex) -> None: ...
+
+class Instability:
+    def __init__(self, *args, **kwargs) -> None: ...
+    @property
+    def n_episode_steps(self) -> int: ...
+    @property
+    def n_events(self) -> int: ...
+    @property
+    def n_total_steps(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+
+class Task:
+    def __init__(self, spec: TaskSpec) -> None: ...
+    @property
+    def array_sizes(self) -> list[int]: ...
+    @property
+    def derived_fields(self) -> list[str]: ...
+    @property
+    def n_actions(self) -> int: ...
+    @property
+    def n_info(self) -> int: ...
+    @property
+    def n_obs(self) -> int: ...
+    @property
+    def n_reset_info(self) -> int: ...
+    @property
+    def needs_post_step(self) -> bool: ...
+
+class TaskSpec:
+    def __init__(
+        self,
+        model: bytes,
+        frame_skip: typing.SupportsInt | typing.SupportsIndex,
+        max_episode_steps: typing.SupportsInt | typing.SupportsIndex,
+        observation: collections.abc.Sequence[TermSpec],
+        values: collections.abc.Sequence[TermSpec],
+        arrays: collections.abc.Sequence[TermSpec],
+        reset: collections.abc.Sequence[TermSpec],
+        reward: typing.SupportsInt | typing.SupportsIndex,
+        healthy: typing.SupportsInt | typing.SupportsIndex,
+        info: collections.abc.Sequence[InfoSpec],
+        reset_info: collections.abc.Sequence[InfoSpec],
+        norm_order: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+
+class TermInfo:
+    def __init__(self, *args, **kwargs) -> None: ...
+    @property
+    def arguments(self) -> list[ArgumentInfo]: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
+class TermSpec:
+    def __init__(
+        self,
+        term: str,
+        arguments: collections.abc.Mapping[str, collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex]],
+    ) -> None: ...
+
 class ThreadPool:
     def __init__(self, n_threads: typing.SupportsInt | typing.SupportsIndex) -> None: ...
     def run(self, n_tasks: typing.SupportsInt | typing.SupportsIndex, task: collections.abc.Callable[[int], None]) -> None: ...
@@ -28,3 +162,5 @@ class ThreadPool:
 
 def available_cpus() -> int: ...
 def build_info() -> BuildInfo: ...
+def compile_model(path: str) -> bytes: ...
+def known_terms() -> list[TermInfo]: ...

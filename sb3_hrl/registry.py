@@ -104,20 +104,38 @@ class Plugin:
             raise PluginError(f"{what} is announced twice, by {self.distribution}: uninstall one of them")
         try:
             loaded = self.entry_points[0].load()
-            if self.group == ALGORITHMS:
-                _check_spec(self.name, loaded)
-        except Exception as error:
+            self._check(loaded)
+        except (Exception, SystemExit) as error:  # whatever it is, only this name may suffer
             raise PluginError(
                 f"{what} of {self.distribution} does not load from {self.value!r}: {type(error).__name__}: {error}"
             ) from error
         return loaded
 
+    def _check(self, loaded: Any) -> None:
+        if self.group == ALGORITHMS:
+            if not isinstance(loaded, AlgorithmSpec):
+                raise TypeError(f"expected an AlgorithmSpec, got {type(loaded).__name__}")
+            if loaded.name != self.name:
+                raise ValueError(f"the entry point is named {self.name!r}, its AlgorithmSpec {loaded.name!r}")
+        elif self.group != ENVS and not callable(loaded):
+            raise TypeError(f"expected something to call, got {type(loaded).__name__}")
 
-def _check_spec(name: str, loaded: Any) -> None:
-    if not isinstance(loaded, AlgorithmSpec):
-        raise TypeError(f"expected an AlgorithmSpec, got {type(loaded).__name__}")
-    if loaded.name != name:
-        raise ValueError(f"the entry point is named {name!r}, its AlgorithmSpec {loaded.name!r}")
+    def load_field(self, field: str) -> Any:
+        """
+        Import the object behind a field of an algorithm's record.
+
+        :param field: ``algorithm``, ``sampler`` or ``converter``
+        :return: the class or function
+        :raises PluginError: if it does not load
+        """
+        spec: AlgorithmSpec = self.load()
+        try:
+            return spec.load(field)
+        except (Exception, SystemExit) as error:
+            raise PluginError(
+                f"the {field} of the {self.group} plug-in {self.name!r} of {self.distribution} does not load from "
+                f"{getattr(spec, field)!r}: {type(error).__name__}: {error}"
+            ) from error
 
 
 @cache

@@ -5,6 +5,7 @@
 
 #include <exception>
 
+#include "engine.hpp"
 #include "sb3_hrl/build_info.hpp"
 #include "sb3_hrl/cpus.hpp"
 #include "sb3_hrl/errors.hpp"
@@ -41,4 +42,6 @@ PYBIND11_MODULE(_native, module) {
       .def_property_readonly("n_threads", &sb3_hrl::ThreadPool::n_threads)
       .def("run", &sb3_hrl::ThreadPool::run, py::arg("n_tasks"), py::arg("task"),
            py::call_guard<py::gil_scoped_release>());
+
+  sb3_hrl::bind_engine(module);
 }

@@ -18,8 +18,7 @@ namespace sb3_hrl::test {
 
 using Tests = std::map<std::string, std::function<void()>>;
 
-void add_cpus_tests(Tests& tests);
-void add_thread_pool_tests(Tests& tests);
+void add_tests(Tests& tests);  // base_tests.cpp or sim_tests.cpp
 
 namespace {
 
@@ -76,8 +75,7 @@ int main(int argc, char** argv) {
     const std::string name = argv[1];
     tests[name] = planted_faults().at(name);
   } else {
-    add_cpus_tests(tests);
-    add_thread_pool_tests(tests);
+    add_tests(tests);
   }
   return run_all(tests);
 }

@@ -17,9 +17,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     quickstart = commands.add_parser("quickstart", help="train the default agent, and show it before and after")
     quickstart.add_argument(
-        "--n-timesteps", type=int, default=None, help="decisions to train for (default: about two minutes)"
+        "--n-timesteps", type=_positive, default=None, help="decisions to train for (default: about two minutes)"
     )
-    quickstart.add_argument("--n-episodes", type=int, default=20, help="episodes to evaluate before and after (default: 20)")
+    quickstart.add_argument(
+        "--n-episodes", type=_positive, default=20, help="episodes to evaluate before and after (default: 20)"
+    )
     quickstart.add_argument("--seed", type=int, default=1, help="seed of the training and of both evaluations (default: 1)")
     quickstart.add_argument("-f", "--log-folder", default="logs", help="where the run goes (default: logs)")
 
@@ -32,6 +34,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     from sb3_hrl.experiments.quickstart import run_quickstart
 
     return run_quickstart(args.log_folder, args.seed, args.n_episodes, args.n_timesteps)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number >= 1, got {text}")
+    return number
 
 
 if __name__ == "__main__":

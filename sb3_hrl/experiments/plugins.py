@@ -39,11 +39,12 @@ def _problem(plugin: Plugin) -> str | None:
         loaded = plugin.load()
         if plugin.group == ALGORITHMS:
             for field in ("algorithm", "sampler", "converter"):
-                loaded.load(field)
+                plugin.load_field(field)
             if not loaded.hyperparams_path.is_file():
-                raise FileNotFoundError(f"{loaded.hyperparams} is not there: {loaded.hyperparams_path}")
+                raise PluginError(
+                    f"the {plugin.group} plug-in {plugin.name!r} of {plugin.distribution} lacks its hyperparameters: "
+                    f"{loaded.hyperparams_path}"
+                )
     except PluginError as error:
         return str(error)
-    except Exception as error:
-        return f"the {plugin.group} plug-in {plugin.name!r} of {plugin.distribution}: {type(error).__name__}: {error}"
     return None

@@ -25,7 +25,7 @@ def run_quickstart(log_folder: str, seed: int, n_episodes: int, n_timesteps: int
     """
     tensorboard_log = str(Path(log_folder) / "tensorboard")
     command = [sys.executable, "-m", "rl_zoo3.train", "--algo", ALGO, "--env", ENV_ID, "--seed", str(seed)]
-    command += ["-n", str(n_timesteps or N_TIMESTEPS), "-f", log_folder, "-tb", tensorboard_log]
+    command += ["-n", str(N_TIMESTEPS if n_timesteps is None else n_timesteps), "-f", log_folder, "-tb", tensorboard_log]
     # No evaluation in between and no tables on the screen: the two minutes are for training, the screen for the bar.
     # One thread: with networks this small, more of them mostly wait for each other.
     command += ["--eval-freq", "-1", "--verbose", "0", "--num-threads", "1", "-P"]
@@ -52,7 +52,7 @@ Next
   watch it     python -m rl_zoo3.enjoy {zoo}
   film it      MUJOCO_GL=egl python -m rl_zoo3.record_video {zoo} -n 500
   its curve    python -m rl_zoo3.plots.plot_train -a {ALGO} -e {ENV_ID} -f {log_folder}
-  go on        python -m rl_zoo3.train --algo {ALGO} --env {ENV_ID} -i {run_folder / ENV_ID}.zip
+  go on        python -m rl_zoo3.train --algo {ALGO} --env {ENV_ID} -f {log_folder} -i {run_folder / ENV_ID}.zip
   plug-ins     sb3-hrl plugins
 (in this checkout: .venv/bin/python, or `source .venv/bin/activate` first)"""
     )

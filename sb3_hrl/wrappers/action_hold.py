@@ -127,6 +127,7 @@ class ActionHold(gym.Wrapper, gym.utils.RecordConstructorArgs):
             anneal=anneal,
             dt=dt,
         )
+        self.check_arguments(hold_seconds, start_seconds, end_seconds, anneal_decisions, anneal, dt)
         self.schedule = HoldSchedule.from_arguments(hold_seconds, start_seconds, end_seconds, anneal_decisions, anneal)
         if is_wrapped(env, ActionHold):
             raise ValueError("ActionHold: the environment has one already")
@@ -136,17 +137,34 @@ class ActionHold(gym.Wrapper, gym.utils.RecordConstructorArgs):
         self.hold_decisions = 0
         self.metadata = self.schedule.adapt_metadata(self.env.metadata, self.step_seconds)
 
+    @staticmethod
+    def check_arguments(
+        hold_seconds: float = 0.0,
+        start_seconds: float | None = None,
+        end_seconds: float | None = None,
+        anneal_decisions: int | None = None,
+        anneal: bool = True,
+        dt: float | None = None,
+    ) -> None:
+        """
+        Check the constructor's arguments without an environment; a YAML file is checked so before one exists.
+
+        :raises ValueError: that names the argument, what was expected and what came
+        """
+        HoldSchedule.from_arguments(hold_seconds, start_seconds, end_seconds, anneal_decisions, anneal)
+        if dt is not None:
+            _check("dt", dt, math.isfinite(dt) and dt > 0, "seconds > 0")
+
     def _find_dt(self, dt: float | None) -> float:
-        if dt is None:
-            try:
-                dt = float(self.env.get_wrapper_attr("dt"))
-            except AttributeError:
-                name = self.env.spec.id if self.env.spec else type(self.env.unwrapped).__name__
-                raise ValueError(
-                    f"ActionHold: {name} has no `dt`, so the length of its step is not known: pass dt=<simulated seconds>"
-                ) from None
-        _check("dt", dt, math.isfinite(dt) and dt > 0, "seconds > 0")
-        return dt
+        if dt is not None:
+            return dt
+        try:
+            return float(self.env.get_wrapper_attr("dt"))
+        except AttributeError:
+            name = self.env.spec.id if self.env.spec else type(self.env.unwrapped).__name__
+            raise ValueError(
+                f"ActionHold: {name} has no `dt`, so the length of its step is not known: pass dt=<simulated seconds>"
+            ) from None
 
     def n_hold(self, decisions: int) -> int:
         """

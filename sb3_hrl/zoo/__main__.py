@@ -1,9 +1,10 @@
 """
 ``python -m sb3_hrl.zoo train --algo hppo ...``: a zoo command with the plug-ins, where the start-up hook is off or absent.
 
-It serves ``pip install --target``, ``python -S`` and ``SB3_HRL_NO_ZOO_HOOK=1``.
+It serves ``SB3_HRL_NO_ZOO_HOOK=1``, and installs whose ``.pth`` files Python does not read (``pip install --target``).
 """
 
+import os
 import runpy
 import sys
 
@@ -26,6 +27,8 @@ def main() -> None:
     import _sb3_hrl_boot  # type: ignore[import-untyped]
 
     _sb3_hrl_boot.install(force=True)
+    # For the commands that start another zoo command.
+    os.environ.pop("SB3_HRL_NO_ZOO_HOOK", None)
     del sys.argv[0]
     runpy.run_module(COMMANDS[sys.argv[0]], run_name="__main__", alter_sys=True)
 

@@ -12,7 +12,8 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from sb3_hrl.registry import ALGORITHMS, VEC_ENVS, WRAPPERS, Plugin, get_plugin, get_spec, plugins, register_envs
+from sb3_hrl.registry import ALGORITHMS, VEC_ENVS, WRAPPERS, Plugin, get_plugin, plugins, register_envs
+from sb3_hrl.vec_env.recipe import monitor_folder
 
 # Every name that the bridge relies on, and of callables the parameters that it uses. A contract test walks the same table.
 PLACES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -20,7 +21,7 @@ PLACES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "ALGOS": (),
         "get_wrapper_class": ("hyperparams", "key"),
         "get_saved_hyperparams": ("stats_path",),
-        "create_test_env": ("hyperparams", "env_kwargs"),
+        "create_test_env": ("hyperparams", "env_kwargs", "log_dir"),
     },
     "rl_zoo3.hyperparams_opt": {"HYPERPARAMS_SAMPLER": (), "HYPERPARAMS_CONVERTER": ()},
     "rl_zoo3.import_envs": {},
@@ -31,6 +32,7 @@ PLACES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "ExperimentManager.load_trial": ("storage", "study_name", "trial_id"),
         "ExperimentManager._preprocess_hyperparams": ("hyperparams",),
         "ExperimentManager._maybe_normalize": ("env", "eval_env"),
+        "ExperimentManager.create_envs": ("n_envs", "eval_env", "no_log"),
         "ExperimentManager.hyperparameters_optimization": (),
         "optuna.create_study": ("storage",),
     },
@@ -108,7 +110,7 @@ class LazyAlgorithms(dict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         value = super().__getitem__(name)
         if isinstance(value, Plugin):
-            value = self[name] = get_spec(name).load("algorithm")
+            value = self[name] = value.load_field("algorithm")
         return value
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -152,7 +154,8 @@ def _adapt_utils(utils: Any) -> None:
         bound = inspect.signature(create_test_env).bind(*args, **kwargs)
         saved_kwargs = (bound.arguments.get("hyperparams") or {}).pop("env_kwargs", None) or {}
         bound.arguments["env_kwargs"] = {**saved_kwargs, **(bound.arguments.get("env_kwargs") or {})}
-        return create_test_env(*bound.args, **bound.kwargs)
+        with monitor_folder(bound.arguments.get("log_dir")):
+            return create_test_env(*bound.args, **bound.kwargs)
 
     utils.get_wrapper_class = get_wrapper_class_by_short_name
     utils.get_saved_hyperparams = get_saved_hyperparams_for_testing
@@ -178,9 +181,9 @@ def _with_dotted_names(wrappers: Any, key: str) -> Any:
 
 def _adapt_hyperparams_opt(hyperparams_opt: Any) -> None:
     def later(name: str, field: str) -> Callable:
-        return lambda *args: get_spec(name).load(field)(*args)
+        return lambda *args: get_plugin(ALGORITHMS, name).load_field(field)(*args)
 
-    for name in plugins(ALGORITHMS):
+    for name in _algorithms.plugin_names if _algorithms is not None else ():
         hyperparams_opt.HYPERPARAMS_SAMPLER.setdefault(name, later(name, "sampler"))
         hyperparams_opt.HYPERPARAMS_CONVERTER.setdefault(name, later(name, "converter"))
 

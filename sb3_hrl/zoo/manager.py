@@ -3,14 +3,18 @@
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
 from rl_zoo3.exp_manager import ALGOS, ExperimentManager
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import VecEnv
 
+from sb3_hrl.errors import PluginError
 from sb3_hrl.registry import get_spec
+from sb3_hrl.vec_env.recipe import monitor_folder
 from sb3_hrl.zoo.hook import LazyAlgorithms
 from sb3_hrl.zoo.tuning import heartbeat_studies
 from sb3_hrl.zoo.validation import ConfigError, check_config, normalise
@@ -31,8 +35,10 @@ class PluginExperimentManager(ExperimentManager):
         if not self.is_plugin:
             return
         given = inspect.signature(ExperimentManager).bind(*args, **kwargs).arguments
-        if given.get("config") is None:
-            self.config = str(get_spec(self.algo).hyperparams_path)
+        with _clear_errors():
+            ALGOS[self.algo]
+            if given.get("config") is None:
+                self.config = str(get_spec(self.algo).hyperparams_path)
         if not self.continue_training:
             # Statistics are looked for beside the trained agent. Without one that is the working directory; look into the
             # new run's own folder instead, where there are none.
@@ -47,14 +53,24 @@ class PluginExperimentManager(ExperimentManager):
             trial = self.load_trial(self.storage, self.study_name, self.trial_id)
             self.custom_hyperparams = {**trial, **(self.custom_hyperparams or {})}
         algorithm = ALGOS[self.algo]
-        try:
+        with _clear_errors():
             check_config(
                 self.config, self.env_name.gym_id, algorithm, is_atari=self._is_atari, overrides=self.custom_hyperparams
             )
-        except ConfigError as error:
-            print(error, file=sys.stderr)
-            raise SystemExit(2) from None
-        return tuple(self._tidy(hyperparams, algorithm) for hyperparams in super().read_hyperparameters())  # type: ignore[return-value]
+        hyperparams, saved_hyperparams = super().read_hyperparameters()
+        if self._eval_env_kwargs_args is not None:
+            # So that enjoy and record_video find it, as they find the YAML's.
+            saved_hyperparams["eval_env_kwargs"] = self._eval_env_kwargs_args
+        return self._tidy(hyperparams, algorithm), self._tidy(saved_hyperparams, algorithm)
+
+    def load_trial(self, storage: str, study_name: str, trial_id: int | None = None, convert: bool = True) -> dict[str, Any]:
+        try:
+            return super().load_trial(storage, study_name, trial_id, convert)
+        except (KeyError, IndexError) as error:
+            if not self.is_plugin:
+                raise
+            with _clear_errors():
+                raise ConfigError(f"error: {storage} has no study {study_name!r} with a trial {trial_id}") from error
 
     @staticmethod
     def _tidy(hyperparams: dict[str, Any], algorithm: type) -> dict[str, Any]:
@@ -74,8 +90,23 @@ class PluginExperimentManager(ExperimentManager):
             self.eval_env_kwargs = self.env_kwargs if eval_env_kwargs is None else eval_env_kwargs
         return processed
 
+    def create_envs(self, n_envs: int, eval_env: bool = False, no_log: bool = False) -> VecEnv:
+        # For `vec_env_wrapper: native`, of any algorithm: the folder that the zoo itself chooses.
+        with monitor_folder(None if eval_env or no_log else self.save_path):
+            return super().create_envs(n_envs, eval_env, no_log)
+
     def hyperparameters_optimization(self) -> None:
         if not self.is_plugin:
             return super().hyperparameters_optimization()
         with heartbeat_studies():
             super().hyperparameters_optimization()
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    """What is the user's or a plug-in's to mend ends the command with its message, and no traceback."""
+    try:
+        yield
+    except (ConfigError, PluginError) as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from None

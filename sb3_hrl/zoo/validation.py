@@ -56,6 +56,7 @@ _EVALUATED = {"policy_kwargs", "normalize", "monitor_kwargs", "replay_buffer_cla
 _ZOO_SCHEDULES = {"learning_rate", "clip_range", "clip_range_vf", "delta_std"}
 _AT_LEAST_ONE = {"n_envs", "n_timesteps", "frame_stack", "n_steps", "batch_size", "n_epochs"}
 _FROM_ZERO_TO_ONE = {"gamma", "gae_lambda"}
+_POSITIVE = {"learning_rate", "clip_range"}
 
 _DIGITS = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
 # YAML 1.1 wants a dot and a signed exponent in a float, so PyYAML reads these as strings.
@@ -319,6 +320,8 @@ def _out_of_range(key: str, value: Any) -> str | None:
         return "a whole number of at least 1"
     if key in _FROM_ZERO_TO_ONE and is_number and not 0 <= value <= 1:
         return "a number from 0 to 1"
+    if key in _POSITIVE and is_number and value <= 0:
+        return "a number above 0"
     if key == "noise_type" and isinstance(value, str) and not any(kind in value for kind in ("normal", "ornstein-uhlenbeck")):
         return "'normal' or 'ornstein-uhlenbeck'"
     return None
@@ -349,7 +352,7 @@ def _check_kwargs(what: str, kwargs: Mapping[Any, Any], parameters: _Parameters)
             yield Problem(line, f"{what}: expected a name as key, got {show(name)}")
         elif name not in parameters.hints and not parameters.takes_any:
             yield Problem(line, f"{what}: unknown key {show(name)}{suggest(name, parameters.hints)}")
-        elif isinstance(value, str) and {_origin(a) for a in _alternatives(hint)} <= {int, float, bool, type, types.NoneType}:
+        elif not _matches(value, hint):
             yield Problem(line, f"{what}: {name}: expected {_describe(hint)}, got {show(value)}")
     missing = [name for name in parameters.required if name not in kwargs]
     if missing and (parameters.takes_any or parameters.hints.keys() >= kwargs.keys()):  # else it is misspelled
@@ -445,7 +448,14 @@ def _check_part(key: str, part: Any) -> Iterator[Problem]:
         yield Problem(line, f"{name}: expected a mapping of arguments, got {show(kwargs)}")
     elif not isinstance(target, BaseCallback):
         parameters = _parameters(target, 0 if key == "callback" else 1)
-        for inner_line, text in _check_kwargs(str(name), kwargs, parameters):
+        problems = list(_check_kwargs(str(name), kwargs, parameters))
+        if not problems and hasattr(target, "check_arguments"):
+            # A wrapper may know more about its arguments than their types.
+            try:
+                target.check_arguments(**kwargs)
+            except ValueError as error:
+                problems = [Problem(None, str(error))]
+        for inner_line, text in problems:
             yield Problem(inner_line or line, text)
 
 

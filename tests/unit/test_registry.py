@@ -44,6 +44,26 @@ def test_a_broken_plugin_breaks_only_its_own_name(announce: Announce) -> None:
         resolve(WRAPPERS, "half")
 
 
+def test_a_plugin_that_exits_breaks_only_its_own_name(announce: Announce, tmp_path: Path) -> None:
+    announce("exit-dist", "[sb3_hrl.wrappers]\nexits = exits_at_import:X\nnumber = numbers_module:X\n")
+    (tmp_path / "dists" / "exits_at_import.py").write_text("raise SystemExit('no licence')\n")
+    (tmp_path / "dists" / "numbers_module.py").write_text("X = 3\n")
+    with pytest.raises(PluginError, match=r"'exits' of exit-dist 1\.0 does not load .*SystemExit: no licence"):
+        resolve(WRAPPERS, "exits")
+    with pytest.raises(PluginError, match=r"'number' of exit-dist 1\.0 does not load .*expected something to call, got int"):
+        resolve(WRAPPERS, "number")
+
+
+def test_a_field_that_does_not_load_names_its_distribution(announce: Announce, tmp_path: Path) -> None:
+    announce("half-dist", "[sb3_hrl.algorithms]\nhalf = half_module:SPEC\n")
+    (tmp_path / "dists" / "half_module.py").write_text(
+        "from sb3_hrl.registry import AlgorithmSpec\n"
+        "SPEC = AlgorithmSpec('half', 'half_module:Nope', 'half_module:h.yml', 'half_module:s', 'half_module:c')\n"
+    )
+    with pytest.raises(PluginError, match=r"the algorithm of the sb3_hrl.algorithms plug-in 'half' of half-dist 1\.0 .*Nope"):
+        get_plugin(ALGORITHMS, "half").load_field("algorithm")
+
+
 def test_one_name_twice_is_refused_with_both_named(announce: Announce) -> None:
     announce("rival", "[sb3_hrl.algorithms]\nhppo = rival:SPEC\n")
     with pytest.raises(

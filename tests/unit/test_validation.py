@@ -304,7 +304,30 @@ MUTATIONS: list[tuple[str, str, int, str]] = [
         33,
         "'save_path' is given twice, first in line 32",
     ),
-    ("[is_success]", "{a: 1, a: 2}", 23, "'a' is given twice, first in line 23"),
+    ("forward_reward_weight: 1.0", "a: {b: 1, b: 2}", 21, "'b' is given twice, first in line 21"),
+    ("[is_success]", "{a: 1}", 23, "monitor_kwargs: info_keywords: expected a list, got {'a': 1}"),
+    ("learning_rate: 1e-3", "learning_rate: -1e-3", 11, "learning_rate: expected a number above 0, got -0.001"),
+    ("learning_rate: 1e-3", "clip_range: 0", 12, "'clip_range' is given twice, first in line 11"),
+    *(
+        (
+            "- rl_zoo3.wrappers.FrameSkip:\n        skip: 2",
+            f"- sb3_hrl.wrappers.ActionHold: {{{arguments}}}",
+            27,
+            f"env_wrapper: {text}",
+        )
+        for arguments, text in (
+            ("hold_seconds: null", "sb3_hrl.wrappers.ActionHold: hold_seconds: expected a number, got null"),
+            ("hold_seconds: [0.1]", "sb3_hrl.wrappers.ActionHold: hold_seconds: expected a number, got [0.1]"),
+            ("hold_seconds: true", "sb3_hrl.wrappers.ActionHold: hold_seconds: expected a number, got true"),
+            ("hold_seconds: -0.1", "ActionHold: hold_seconds: expected seconds >= 0, got -0.1"),
+            ("hold_seconds: .inf", "ActionHold: hold_seconds: expected seconds >= 0, got inf"),
+            ("hold_seconds: 0.1, dt: 0", "ActionHold: dt: expected seconds > 0, got 0"),
+            (
+                "start_seconds: 0.1, end_seconds: 0, anneal_decisions: 0",
+                "ActionHold: anneal_decisions: expected a whole number >= 1, got 0",
+            ),
+        )
+    ),
     ("  gamma: 0.99", "\tgamma: 0.99", 13, "the line is indented with a tab: YAML wants spaces"),
     ("  gamma: 0.99", "   gamma: 0.99", 13, "column 9: a ':' is not expected here: check the indentation, or quote the text"),
     ("  gamma: 0.99", " gamma: 0.99", 13, "column 2: the indentation does not fit the lines above"),

@@ -102,12 +102,36 @@ OPTIMIZE = [*PENDULUM, "-n", "600", "-optimize", "--n-trials", "2", "--n-evaluat
 TUNED = ["--eval-episodes", "1", "--n-startup-trials", "2", "-params", "n_envs:2"]
 
 
+HELD = """\
+default:
+  n_timesteps: 600
+  n_envs: 2
+  policy: MlpPolicy
+  env_wrapper: {action_hold: {hold_seconds: 0.1}}
+  callback: note.Note
+"""
+NOTE = """\
+from stable_baselines3.common.callbacks import BaseCallback
+
+class Note(BaseCallback):
+    def _on_step(self):
+        with open("gammas.txt", "a") as file:
+            file.write(f"{self.model.gamma} {self.training_env.get_attr('gamma')[0]}\\n")
+        return True
+"""
+
+
 @pytest.mark.parametrize("storage", ["sqlite:///study.db", "study.log"])
 def test_optimize_and_load_a_trial(tmp_path: Path, storage: str) -> None:
-    study_options = ["--storage", storage, "--study-name", "s"]
+    (tmp_path / "own.yml").write_text(HELD)
+    (tmp_path / "note.py").write_text(NOTE)
+    study_options = ["--storage", storage, "--study-name", "s", "-conf", "own.yml"]
     run_zoo("train", *OPTIMIZE, *study_options, "--n-jobs", "2", *TUNED, cwd=tmp_path)
     study = _load_study(tmp_path, storage)
     assert [trial.state.name for trial in study.trials] == ["COMPLETE", "COMPLETE"]
+    # Each trial's model handed its own gamma to its environments, though the two ran side by side.
+    gammas = {tuple(map(float, line.split())) for line in (tmp_path / "gammas.txt").read_text().splitlines()}
+    assert gammas == {(trial.user_attrs["gamma"],) * 2 for trial in study.trials}
     # Trial 0 as well as any other: the zoo itself takes number 0 for none.
     trial_id = 0 if storage.startswith("sqlite") else 1
     trial_options = [*study_options, "--trial-id", str(trial_id), "--eval-freq", "-1"]

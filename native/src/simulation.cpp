@@ -1,0 +1,225 @@
+#include "sb3_hrl/simulation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "sb3_hrl/errors.hpp"
+
+namespace sb3_hrl {
+namespace {
+
+bool is_finite(const double* numbers, std::size_t n) {
+  return std::all_of(numbers, numbers + n, [](double number) { return std::isfinite(number); });
+}
+
+// Appends to, or takes from, a string of bytes.
+class Writer {
+ public:
+  void operator()(const void* data, std::size_t n_bytes) { bytes.append(static_cast<const char*>(data), n_bytes); }
+  std::string bytes;
+};
+
+class Reader {
+ public:
+  explicit Reader(const std::string& bytes) : next_(bytes.data()) {}
+  void operator()(void* data, std::size_t n_bytes) {
+    std::memcpy(data, next_, n_bytes);
+    next_ += n_bytes;
+  }
+
+ private:
+  const char* next_;
+};
+
+struct RandomState {
+  std::uint64_t seed, index, n_drawn;
+};
+
+std::size_t n_bytes(const Field& field, const mjModel* model) {
+  return sizeof(double) * static_cast<std::size_t>(field.n_rows(model) * field.n_columns);
+}
+
+}  // namespace
+
+Simulation::Simulation(std::shared_ptr<const Task> task, RandomStream random)
+    : task_(std::move(task)),
+      data_(make_data(task_->model())),
+      random_(random),
+      before_(task_->n_values()),
+      values_(task_->n_values()),
+      last_obs_(task_->n_obs()) {}
+
+void Simulation::begin_episode() {
+  counters_.n_episode_steps = 0;
+  counters_.episode_return = 0.0;
+  counters_.is_ready = 0;
+}
+
+void Simulation::reset(double* obs, double* reset_info) {
+  begin_episode();
+  const mjModel* model = task_->model();
+  guarded([&] { mj_resetData(model, data_.get()); });
+  task_->reset_state(random_, data_->qpos, data_->qvel);
+  guarded([&] { mj_forward(model, data_.get()); });
+  observe(obs);
+  if (!is_finite(obs, task_->n_obs())) throw NativeError("the reset gave an observation that is not finite");
+  task_->write_reset_info(data_.get(), values_.data(), reset_info);
+  std::copy_n(obs, task_->n_obs(), last_obs_.data());
+  counters_.is_ready = 1;
+}
+
+void Simulation::step(const float* action, int n_hold, double gamma, const StepRow& row) {
+  if (!counters_.is_ready) throw NativeError("it must be reset before it can step");
+  counters_.is_ready = 0;  // until this step has ended well
+  Outcome outcome = advance(action, row);
+  int n_held = 1;
+  double reward = outcome.reward;
+  if (n_hold > 0) {
+    reward = 0.0 + std::pow(gamma, 0.0) * outcome.reward;
+    while (n_held < n_hold && !outcome.is_done()) {
+      outcome = advance(action, row);
+      ++n_held;
+      reward += std::pow(gamma, n_held - 1) * outcome.reward;
+    }
+  }
+  *row.reward = reward;
+  *row.terminated = outcome.is_terminated;
+  *row.truncated = outcome.is_truncated;
+  *row.unstable = outcome.is_unstable;
+  *row.n_held = n_held;
+  counters_.is_ready = 1;
+  if (!outcome.is_done()) return;
+  *row.episode_return = counters_.episode_return;
+  *row.episode_length = static_cast<std::int64_t>(counters_.n_episode_steps);
+  std::copy_n(last_obs_.data(), task_->n_obs(), row.terminal_obs);
+  reset(row.obs, row.reset_info);
+}
+
+// One step of the task, without the reset.
+Simulation::Outcome Simulation::advance(const float* action, const StepRow& row) {
+  task_->evaluate_before(data_.get(), before_.data());
+  Outcome outcome;
+  outcome.is_unstable = !run_physics(action) || !evaluate(action, row);
+  ++counters_.n_episode_steps;
+  ++counters_.n_total_steps;
+  if (outcome.is_unstable) {
+    break_down(row);
+    outcome.is_terminated = true;
+    return outcome;
+  }
+  outcome.reward = task_->reward(values_.data());
+  outcome.is_terminated = task_->is_terminated(values_.data());
+  const auto limit = static_cast<std::uint64_t>(task_->max_episode_steps());
+  outcome.is_truncated = limit > 0 && counters_.n_episode_steps >= limit;
+  counters_.episode_return += outcome.reward;
+  return outcome;
+}
+
+// Returns whether the physics is sound.
+bool Simulation::run_physics(const float* action) {
+  const mjModel* model = task_->model();
+  mjData* data = data_.get();
+  if (controller_) {
+    controller_->begin_step(model, data, action);
+  } else {
+    std::copy_n(action, task_->n_actions(), data->ctrl);
+  }
+  for (int substep = 0; substep < task_->frame_skip(); ++substep) {
+    if (controller_) {
+      guarded([&] { mj_step1(model, data); });
+      controller_->before_substep(model, data, substep);
+      guarded([&] { mj_step2(model, data); });
+    } else {
+      guarded([&] { mj_step(model, data); });
+    }
+    // MuJoCo has reset the data by itself then, and would go on as if nothing had been.
+    if (has_broken_down()) return false;
+  }
+  if (task_->needs_post_step()) guarded([&] { mj_rnePostConstraint(model, data); });
+  return is_finite(data->qpos, n_qpos()) && is_finite(data->qvel, n_qvel());
+}
+
+bool Simulation::has_broken_down() const {
+  return data_->warning[mjWARN_BADQPOS].number > 0 || data_->warning[mjWARN_BADQVEL].number > 0 ||
+         data_->warning[mjWARN_BADQACC].number > 0;
+}
+
+// Returns whether the results are finite.
+bool Simulation::evaluate(const float* action, const StepRow& row) {
+  const Moment now{task_->model(), data_.get(), action, values_.data(), before_.data()};
+  task_->evaluate(data_.get(), action, before_.data(), values_.data());
+  task_->observe(now, row.obs);
+  if (!is_finite(row.obs, task_->n_obs()) || !std::isfinite(task_->reward(values_.data()))) return false;
+  task_->write_info(now, row.info);
+  std::copy_n(row.obs, task_->n_obs(), last_obs_.data());
+  return true;
+}
+
+void Simulation::break_down(const StepRow& row) {
+  Instability& instability = counters_.instability;
+  instability = {instability.n_events + 1, random_.seed(), counters_.n_episode_steps, counters_.n_total_steps};
+  std::fill_n(row.info, task_->n_info(), std::numeric_limits<double>::quiet_NaN());
+  std::copy_n(last_obs_.data(), task_->n_obs(), row.obs);
+}
+
+std::string Simulation::get_state() const {
+  const mjModel* model = task_->model();
+  std::vector<double> integration(static_cast<std::size_t>(mj_stateSize(model, mjSTATE_INTEGRATION)));
+  mj_getState(model, data_.get(), integration.data(), mjSTATE_INTEGRATION);
+  const RandomState random{random_.seed(), random_.index(), random_.n_drawn()};
+  Writer write;
+  write(&random, sizeof(random));
+  write(&counters_, sizeof(counters_));
+  write(integration.data(), integration.size() * sizeof(double));
+  for (const Field* field : task_->derived_fields()) write(field->data(data_.get()), n_bytes(*field, model));
+  write(last_obs_.data(), last_obs_.size() * sizeof(double));
+  return write.bytes;
+}
+
+void Simulation::set_state(const std::string& state) {
+  const std::size_t expected = get_state().size();
+  if (state.size() != expected) {
+    throw std::invalid_argument("expected a state of " + std::to_string(expected) + " bytes, got " +
+                                std::to_string(state.size()));
+  }
+  const mjModel* model = task_->model();
+  std::vector<double> integration(static_cast<std::size_t>(mj_stateSize(model, mjSTATE_INTEGRATION)));
+  RandomState random;
+  Reader read(state);
+  read(&random, sizeof(random));
+  read(&counters_, sizeof(counters_));
+  read(integration.data(), integration.size() * sizeof(double));
+  random_ = RandomStream(random.seed, static_cast<std::uint32_t>(random.index), RandomPurpose::reset, random.n_drawn);
+  guarded([&] {
+    mj_resetData(model, data_.get());
+    mj_setState(model, data_.get(), integration.data(), mjSTATE_INTEGRATION);
+  });
+  for (const Field* field : task_->derived_fields()) read(field->data(data_.get()), n_bytes(*field, model));
+  read(last_obs_.data(), last_obs_.size() * sizeof(double));
+}
+
+void Simulation::get_qpos_qvel(double* qpos, double* qvel) const {
+  std::copy_n(data_->qpos, n_qpos(), qpos);
+  std::copy_n(data_->qvel, n_qvel(), qvel);
+}
+
+void Simulation::set_qpos_qvel(const double* qpos, const double* qvel, double* obs) {
+  begin_episode();
+  guarded([&] { mj_resetData(task_->model(), data_.get()); });
+  std::copy_n(qpos, n_qpos(), data_->qpos);
+  std::copy_n(qvel, n_qvel(), data_->qvel);
+  guarded([&] { mj_forward(task_->model(), data_.get()); });
+  observe(obs);
+  if (is_finite(obs, task_->n_obs())) std::copy_n(obs, task_->n_obs(), last_obs_.data());
+  counters_.is_ready = 1;
+}
+
+void Simulation::observe(double* obs) const {
+  task_->observe({task_->model(), data_.get(), nullptr, nullptr, nullptr}, obs);
+}
+
+}  // namespace sb3_hrl

@@ -1,0 +1,307 @@
+"""The engine: many environments of one task, stepped by native worker threads."""
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sb3_hrl import native
+from sb3_hrl.envs.task import Task
+from sb3_hrl.errors import NativeError
+
+# A state: magic, version, the first bytes of the task's and the model's hash, length and hash of the rest, the rest.
+_HEADER = struct.Struct("<8sI16s16sQ16s")
+_MAGIC = b"SB3HRLST"
+_VERSION = 1
+
+
+class StepResult(NamedTuple):
+    """
+    One step of all environments. Every array is new, and the caller's. An episode that ended has been reset already:
+    ``obs`` then belongs to the next one.
+
+    :param obs: ``[E, n_obs]`` float64
+    :param rewards: ``[E]`` float64
+    :param terminated: ``[E]`` bool
+    :param truncated: ``[E]`` bool, the time limit; may coincide with ``terminated``
+    :param infos: ``[E, n_info]`` float64, before the reset; see ``Task.info_columns``
+    :param terminal_obs: ``[E, n_obs]`` float64, before the reset; like what follows, except ``n_held`` and ``unstable``, it
+        only counts where the episode ended, and is zero elsewhere
+    :param n_held: ``[E]`` int32, for how many steps of the task the action was held
+    :param episode_returns: ``[E]`` float64, undiscounted
+    :param episode_lengths: ``[E]`` int64, in steps of the task
+    :param reset_infos: ``[E, n_reset_info]`` float64
+    :param unstable: ``[E]`` bool, the simulation broke down; see ``Engine``
+    """
+
+    obs: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    infos: np.ndarray
+    terminal_obs: np.ndarray
+    n_held: np.ndarray
+    episode_returns: np.ndarray
+    episode_lengths: np.ndarray
+    reset_infos: np.ndarray
+    unstable: np.ndarray
+
+
+class Instability(NamedTuple):
+    """
+    How often and when last an environment's simulation broke down.
+
+    :param env_index: which environment
+    :param n_events: how often
+    :param seed: the seed of its random numbers
+    :param n_episode_steps: at which step of its episode, from 1
+    :param n_total_steps: at which of all its steps, from 1
+    """
+
+    env_index: int
+    n_events: int
+    seed: int
+    n_episode_steps: int
+    n_total_steps: int
+
+
+class Engine:
+    """
+    Many environments of one task, stepped by native worker threads.
+
+    The number of threads changes no result. An environment that was given a seed goes through the same episodes wherever it
+    stands; without seeds, all draw from one random seed, each from a stream of its own.
+
+    A simulation that breaks down (a number that is not finite, or MuJoCo's own verdict) ends its episode: ``unstable`` and
+    ``terminated`` are set, the reward of that step is zero, its infos are NaN and ``terminal_obs`` is the last finite
+    observation. ``instabilities`` tells where and when.
+
+    :param task: the task
+    :param n_envs: number of environments
+    :param n_threads: number of worker threads; by default as many as this process may use, and not more than environments
+    :param seeds: one seed for each environment
+    """
+
+    def __init__(self, task: Task, n_envs: int, n_threads: int | None = None, seeds: Sequence[int] | None = None) -> None:
+        _check_count("n_envs", n_envs)
+        core = native.load()
+        if n_threads is None:
+            n_threads = min(core.available_cpus(), n_envs)
+        _check_count("n_threads", n_threads)
+        self.task = task
+        self.n_envs = int(n_envs)
+        self.n_threads = int(n_threads)
+        self.info_keys = task.info_keys
+        self.reset_info_keys = task.reset_info_keys
+        self.n_obs = int(task.observation_space.shape[0])
+        self.n_actions = int(task.action_space.shape[0])
+        self._n_info = _n_columns(task.info_columns)
+        self._n_reset_info = _n_columns(task.reset_info_columns)
+        self._seeds: list[int | None] | None = None if seeds is None else self._checked_seeds(seeds, self.n_envs)
+        entropy = int.from_bytes(np.random.SeedSequence().generate_state(2).tobytes(), "little")
+        self._core: Any = core.Engine(task.spec.to_native(), self.n_envs, self.n_threads, entropy)
+
+    # --- episodes -------------------------------------------------------------------------------------------------------
+
+    def reset(
+        self, indices: Sequence[int] | None = None, seeds: Sequence[int | None] | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """
+        Begin new episodes.
+
+        :param indices: which environments, all by default
+        :param seeds: a seed for each of them; None lets an environment go on with its random numbers
+        :return: observations ``[len(indices), n_obs]`` and reset infos ``[len(indices), n_reset_info]``, float64
+        """
+        core = self._open()
+        chosen = list(range(self.n_envs)) if indices is None else [self._checked_index(index) for index in indices]
+        if len(set(chosen)) != len(chosen):
+            raise ValueError(f"indices: expected each environment once, got {list(chosen)}")
+        checked = [None] * len(chosen) if seeds is None else self._checked_seeds(seeds, len(chosen))
+        if self._seeds is not None:  # the constructor's seeds count until something replaces them
+            checked = [self._seeds[index] if seed is None else seed for index, seed in zip(chosen, checked, strict=True)]
+            for index in chosen:
+                self._seeds[index] = None
+        obs = np.empty((len(chosen), self.n_obs))
+        reset_infos = np.empty((len(chosen), self._n_reset_info))
+        core.reset(chosen, checked, obs, reset_infos)
+        return obs, reset_infos
+
+    def step(self, actions: np.ndarray, n_hold: np.ndarray | None = None, gamma: float = 1.0) -> StepResult:
+        """
+        Take one action in every environment, and reset those whose episode ends.
+
+        :param actions: ``[E, n_actions]``, C-contiguous, float32; float64 is copied to float32, as SB3's actions are
+        :param n_hold: ``[E]`` int32, for how many steps of the task each action is held at most; None for one step
+        :param gamma: discount of one step, for the rewards inside a hold: the reward is ``sum(gamma**i * reward_i)``
+        :return: fresh arrays
+        """
+        core = self._open()
+        actions = _checked_array("actions", actions, (self.n_envs, self.n_actions), (np.float32, np.float64))
+        if actions.dtype == np.float64:
+            actions = actions.astype(np.float32)
+        if n_hold is not None:
+            n_hold = _checked_array("n_hold", n_hold, (self.n_envs,), (np.int32,))
+            if n_hold.min(initial=1) < 1:
+                raise ValueError(f"n_hold: expected numbers >= 1, got {n_hold.min()}")
+        n = self.n_envs
+        result = StepResult(
+            obs=np.empty((n, self.n_obs)),
+            rewards=np.empty(n),
+            terminated=np.empty(n, np.uint8),
+            truncated=np.empty(n, np.uint8),
+            infos=np.empty((n, self._n_info)),
+            terminal_obs=np.zeros((n, self.n_obs)),
+            n_held=np.empty(n, np.int32),
+            episode_returns=np.zeros(n),
+            episode_lengths=np.zeros(n, np.int64),
+            reset_infos=np.zeros((n, self._n_reset_info)),
+            unstable=np.empty(n, np.uint8),
+        )
+        core.step(actions, n_hold, float(gamma), *result)
+        return result._replace(
+            terminated=result.terminated.view(np.bool_),
+            truncated=result.truncated.view(np.bool_),
+            unstable=result.unstable.view(np.bool_),
+        )
+
+    def instabilities(self) -> list[Instability]:
+        """
+        :return: one record for each environment whose simulation has ever broken down
+        """
+        core = self._open()
+        records = []
+        for index in range(self.n_envs):
+            record = core.instability(index)
+            if record.n_events:
+                records.append(Instability(index, record.n_events, record.seed, record.n_episode_steps, record.n_total_steps))
+        return records
+
+    # --- states ---------------------------------------------------------------------------------------------------------
+
+    def get_state(self, index: int) -> bytes:
+        """
+        :param index: the environment
+        :return: everything that its future depends on: physics, what the task reads of it, random numbers, counters
+        """
+        state = self._open().get_state(self._checked_index(index))
+        return self._header(state) + state
+
+    def set_state(self, index: int, state: bytes) -> None:
+        """
+        Continue from a state, bit for bit. It may come from another environment, engine or process, of the same task.
+
+        :param index: the environment
+        :param state: what ``get_state`` gave
+        """
+        core, index = self._open(), self._checked_index(index)
+        if not isinstance(state, bytes):
+            raise ValueError(f"state: expected bytes, got {type(state).__name__}")
+        if len(state) < _HEADER.size or not state.startswith(_MAGIC):
+            raise ValueError("state: these bytes are not a state of an environment")
+        header, rest = state[: _HEADER.size], state[_HEADER.size :]
+        _, version, task_hash, model_hash, n_bytes, digest = _HEADER.unpack(header)
+        if version != _VERSION:
+            raise ValueError(f"state: expected version {_VERSION}, got {version}")
+        if n_bytes != len(rest) or digest != hashlib.sha256(rest).digest()[:16]:
+            raise ValueError("state: it is damaged")
+        if model_hash != bytes.fromhex(self.task.model_hash)[:16]:
+            raise ValueError(f"state: it belongs to another model than {self.task.id}'s {self.task.model_path.name}")
+        if task_hash != bytes.fromhex(self.task.task_hash)[:16]:
+            raise ValueError(f"state: it belongs to another task than {self.task.id} with these options")
+        core.set_state(index, rest)
+        if self._seeds is not None:
+            self._seeds[index] = None
+
+    def _header(self, state: bytes) -> bytes:
+        hashes = (bytes.fromhex(text)[:16] for text in (self.task.task_hash, self.task.model_hash))
+        return _HEADER.pack(_MAGIC, _VERSION, *hashes, len(state), hashlib.sha256(state).digest()[:16])
+
+    def qpos_qvel(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """
+        :param index: the environment
+        :return: copies of its positions and velocities
+        """
+        core, index = self._open(), self._checked_index(index)
+        qpos, qvel = np.empty(core.n_qpos), np.empty(core.n_qvel)
+        core.get_qpos_qvel(index, qpos, qvel)
+        return qpos, qvel
+
+    def set_qpos_qvel(self, index: int, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
+        """
+        Begin an episode from a given state, as gymnasium's ``reset`` and ``set_state`` do.
+
+        :param index: the environment
+        :param qpos: positions, float64
+        :param qvel: velocities, float64
+        :return: the observation
+        """
+        core, index = self._open(), self._checked_index(index)
+        qpos = _checked_array("qpos", qpos, (core.n_qpos,), (np.float64,))
+        qvel = _checked_array("qvel", qvel, (core.n_qvel,), (np.float64,))
+        obs = np.empty(self.n_obs)
+        core.set_qpos_qvel(index, qpos, qvel, obs)
+        return obs
+
+    def observe(self, index: int) -> np.ndarray:
+        """
+        :param index: the environment
+        :return: its observation now; the same as the last step's or reset's
+        """
+        core, index = self._open(), self._checked_index(index)
+        obs = np.empty(self.n_obs)
+        core.observe(index, obs)
+        return obs
+
+    # --- the end --------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the threads and free the simulations. Closing twice does no harm."""
+        self._core = None
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an Engine cannot be pickled: it owns threads; pickle its task and the states of its environments")
+
+    def _open(self) -> Any:
+        if self._core is None:
+            raise NativeError("this Engine is closed")
+        return self._core
+
+    def _checked_index(self, index: Any) -> int:
+        if isinstance(index, bool) or not isinstance(index, int | np.integer) or not 0 <= index < self.n_envs:
+            raise ValueError(f"index: expected a whole number from 0 to {self.n_envs - 1}, got {index!r}")
+        return int(index)
+
+    @staticmethod
+    def _checked_seeds(seeds: Sequence[int | None], n: int) -> list[int | None]:
+        if len(seeds) != n:
+            raise ValueError(f"seeds: expected {n}, got {len(seeds)}")
+        for seed in seeds:
+            is_whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+            if seed is not None and not (is_whole and 0 <= seed < 2**64):
+                raise ValueError(f"seeds: expected whole numbers from 0 to 2**64 - 1, or None, got {seed!r}")
+        return [None if seed is None else int(seed) for seed in seeds]
+
+
+def _n_columns(columns: Any) -> int:
+    return sum(column.stop - column.start if isinstance(column, slice) else 1 for column in columns.values())
+
+
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name}: expected a whole number >= 1, got {value!r}")
+
+
+def _checked_array(name: str, array: Any, shape: tuple[int, ...], dtypes: tuple[type, ...]) -> np.ndarray:
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"{name}: expected a numpy array, got {type(array).__name__}")
+    if array.dtype not in dtypes:
+        wanted = " or ".join(np.dtype(dtype).name for dtype in dtypes)
+        raise ValueError(f"{name}: expected {wanted}, got {array.dtype}")
+    if array.shape != shape:
+        raise ValueError(f"{name}: expected the shape {shape}, got {array.shape}")
+    if not array.flags.c_contiguous:
+        raise ValueError(f"{name}: expected a C-contiguous array, got one with strides {array.strides}")
+    return array

@@ -1,0 +1,301 @@
+"""An SB3 VecEnv over the native engine."""
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+from stable_baselines3.common.monitor import Monitor, ResultsWriter
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
+
+from sb3_hrl.carried import unpack
+from sb3_hrl.envs.engine import Engine, StepResult
+from sb3_hrl.envs.task import load_task
+from sb3_hrl.errors import NativeError
+from sb3_hrl.vec_env.recipe import read_recipe
+from sb3_hrl.wrappers import ActionHold, HoldSchedule
+
+# One environment that breaks down again and again would train nothing but its own reset.
+MAX_UNSTABLE_IN_A_ROW = 10
+
+
+class NativeVecEnv(VecEnv):
+    """
+    Many simulations of one task on the worker threads of the native module, behind SB3's VecEnv interface.
+
+    An environment that ends is reset in the same step; its infos hold ``terminal_observation``, ``TimeLimit.truncated`` and
+    ``episode``, as from a monitored DummyVecEnv. Every array that ``step`` returns is new. The number of threads changes no
+    result. ``render``, and attributes that only the gymnasium environment has, come from a Python twin that is put into the
+    simulation's state; it is a copy to look at.
+
+    :param env: a registered id with a native form, or, as ``make_vec_env(..., vec_env_cls=NativeVecEnv)`` calls it, a list of
+        functions that each build one; these then say all that follows but ``n_threads``
+    :param n_envs: number of environments
+    :param env_kwargs: arguments of the environment
+    :param max_episode_steps: the time limit; by default the registered one
+    :param hold: arguments of ``ActionHold``, for a native hold; None for no hold
+    :param info_keywords: keys of ``info`` that go into ``episode`` and into the monitor files
+    :param monitor_files: one file for each environment, or None for no files
+    :param render_mode: as gymnasium's
+    :param n_threads: worker threads; by default as many as the CPU affinity allows
+    """
+
+    def __init__(
+        self,
+        env: str | Sequence[Callable[[], gym.Env]],
+        n_envs: int = 1,
+        env_kwargs: Mapping[str, Any] | None = None,
+        max_episode_steps: int | None = None,
+        hold: Mapping[str, Any] | None = None,
+        info_keywords: Iterable[str] = (),
+        monitor_files: Sequence[str] | None = None,
+        render_mode: str | None = "rgb_array",
+        n_threads: int | None = None,
+    ) -> None:
+        if not isinstance(env, str):
+            venv = DummyVecEnv(list(env))
+            recipe = read_recipe(venv)
+            venv.close()
+            self.__init__(**recipe._asdict(), n_threads=n_threads)  # type: ignore[misc]
+            return
+        self.task = load_task(env, dict(env_kwargs or {}), max_episode_steps)
+        self._env_id, self._env_kwargs = env, dict(env_kwargs or {})
+        self._render_mode = render_mode
+        self._hold = None if hold is None else NativeHold(hold, self.task.dt, n_envs)
+        self._engine = Engine(self.task, n_envs, n_threads)
+        self._views = [EnvView(self, index) if hold is None else HeldEnvView(self, index) for index in range(n_envs)]
+        self._actions: np.ndarray | None = None
+        self._n_unstable_in_a_row = np.zeros(n_envs, dtype=np.int64)
+        super().__init__(n_envs, self.task.observation_space, self.task.action_space)
+        self.metadata = self._views[0].metadata
+        self._info_keywords = tuple(info_keywords)
+        self._start_time = time.time()
+        header: dict[str, float | str] = {"t_start": self._start_time, "env_id": env}
+        self._writers = [ResultsWriter(file, header, self._info_keywords) for file in monitor_files or ()]
+
+    def reset(self) -> VecEnvObs:
+        obs, reset_infos = self._engine.reset(seeds=self._seeds)
+        self._set_reset_infos(range(self.num_envs), reset_infos)
+        self._reset_seeds()
+        self._reset_options()
+        return obs
+
+    def step_async(self, actions: np.ndarray) -> None:
+        self._actions = actions
+
+    def step_wait(self) -> VecEnvStepReturn:
+        if self._actions is None:
+            raise RuntimeError("step_wait was called without step_async")
+        actions, carried = unpack(self._actions)
+        self._actions = None
+        n_hold, gamma = (None, 1.0) if self._hold is None else self._hold.next_decision(carried)
+        result = self._engine.step(actions, n_hold, gamma)
+        dones = result.terminated | result.truncated
+        infos = self._make_infos(result, dones)
+        return result.obs, result.rewards.astype(np.float32), dones, infos
+
+    def _make_infos(self, result: StepResult, dones: np.ndarray) -> list[dict[str, Any]]:
+        infos = [{**self.task.info(row), "TimeLimit.truncated": False} for row in result.infos]
+        if self._hold is not None:
+            for info, n_held in zip(infos, result.n_held.tolist(), strict=True):
+                info["n_held"] = n_held
+        ended = np.flatnonzero(dones).tolist()
+        for index in ended:
+            self._end_episode(infos[index], result, index)
+        if ended:
+            self._set_reset_infos(ended, result.reset_infos[ended])
+            self._n_unstable_in_a_row[ended] = np.where(result.unstable[ended], self._n_unstable_in_a_row[ended] + 1, 0)
+        if result.unstable.any():
+            self._report_unstable(result.unstable, infos)
+        return infos
+
+    def _end_episode(self, info: dict[str, Any], result: StepResult, index: int) -> None:
+        info["TimeLimit.truncated"] = bool(result.truncated[index] and not result.terminated[index])
+        info["terminal_observation"] = result.terminal_obs[index]
+        seconds = round(time.time() - self._start_time, 6)
+        episode = {"r": round(float(result.episode_returns[index]), 6), "l": int(result.episode_lengths[index]), "t": seconds}
+        episode |= {key: info[key] for key in self._info_keywords}
+        info["episode"] = episode
+        if self._hold is not None:
+            info["hold_episode"] = episode
+        if self._writers:
+            self._writers[index].write_row(episode)
+
+    def _set_reset_infos(self, indices: Iterable[int], rows: np.ndarray) -> None:
+        for index, row in zip(indices, rows, strict=True):
+            self.reset_infos[index] = self.task.reset_info(row)
+
+    def _report_unstable(self, is_unstable: np.ndarray, infos: list[dict[str, Any]]) -> None:
+        for event in self._engine.instabilities():
+            if not is_unstable[event.env_index]:
+                continue
+            infos[event.env_index]["unstable"] = True
+            where = f"{self._env_id}, environment {event.env_index} (seed {event.seed}, step {event.n_total_steps})"
+            if self._n_unstable_in_a_row[event.env_index] >= MAX_UNSTABLE_IN_A_ROW:
+                raise NativeError(f"{where}: the simulation broke down in {MAX_UNSTABLE_IN_A_ROW} episodes in a row")
+            warnings.warn(f"{where}: the simulation broke down, and was reset", RuntimeWarning)
+
+    def close(self) -> None:
+        self._engine.close()
+        for writer in self._writers:
+            writer.close()
+        for view in self._views:
+            view.close()
+
+    def get_state(self, indices: VecEnvIndices = None) -> list[bytes]:
+        """
+        :param indices: which environments
+        :return: all that decides how each one goes on: simulation, random stream, counters
+        """
+        return [self._engine.get_state(index) for index in self._get_indices(indices)]
+
+    def set_state(self, states: Sequence[bytes], indices: VecEnvIndices = None) -> None:
+        """
+        Go on as another NativeVecEnv of the same task would, bit for bit.
+
+        :param states: what ``get_state`` returned
+        :param indices: which environments
+        """
+        for index, state in zip(self._get_indices(indices), states, strict=True):
+            self._engine.set_state(index, state)
+
+    def get_images(self) -> Sequence[np.ndarray | None]:
+        return [view.render() for view in self._views]
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        return [self._views[index].get_wrapper_attr(attr_name) for index in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        for index in self._get_indices(indices):
+            setattr(self._views[index], attr_name, value)
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
+    ) -> list[Any]:
+        return [
+            self._views[index].get_wrapper_attr(method_name)(*method_args, **method_kwargs)
+            for index in self._get_indices(indices)
+        ]
+
+    def env_is_wrapped(self, wrapper_class: type[gym.Wrapper], indices: VecEnvIndices = None) -> list[bool]:
+        wrappers = [Monitor, TimeLimit, OrderEnforcing, PassiveEnvChecker] + ([ActionHold] if self._hold else [])
+        is_wrapped = any(issubclass(wrapper, wrapper_class) for wrapper in wrappers)
+        return [is_wrapped for _ in self._get_indices(indices)]
+
+    def __getstate__(self) -> NoReturn:
+        raise TypeError(
+            "a NativeVecEnv cannot be pickled: it owns threads; make another one, and hand get_state() to its set_state()"
+        )
+
+
+class NativeHold:
+    """
+    ``ActionHold`` for a whole batch. The counters advance together, since a step of the batch is one decision of each.
+
+    :param arguments: of ``ActionHold``
+    :param task_dt: simulated seconds of a step
+    :param n_envs: number of environments
+    """
+
+    def __init__(self, arguments: Mapping[str, Any], task_dt: float, n_envs: int) -> None:
+        schedule_arguments = {name: value for name, value in arguments.items() if name != "dt"}
+        self.schedule = HoldSchedule.from_arguments(**schedule_arguments)
+        self.dt = arguments.get("dt") or task_dt
+        self.gamma = 1.0
+        self.decisions = np.zeros(n_envs, dtype=np.int64)
+
+    def next_decision(self, carried: Any) -> tuple[np.ndarray, float]:
+        """
+        :param carried: what the actions carried, or None: then it counts as a decision
+        :return: for how many steps each action is to be held [E], int32, and the discount inside the hold
+        """
+        if carried is not None:
+            return np.full(
+                len(self.decisions), self.schedule.n_hold(carried.hold_decisions, self.dt), dtype=np.int32
+            ), self.gamma
+        n_hold = np.array([self.schedule.n_hold(decisions, self.dt) for decisions in self.decisions.tolist()], dtype=np.int32)
+        self.decisions += 1
+        return n_hold, self.gamma
+
+
+class EnvView:
+    """
+    One environment of the batch, as far as it can be looked at on its own.
+
+    :param venv: the batch
+    :param index: which one
+    """
+
+    def __init__(self, venv: NativeVecEnv, index: int) -> None:
+        self._venv, self._index = venv, index
+        self._twin: gym.Env | None = None
+        task = venv.task
+        self.observation_space, self.action_space, self.dt = task.observation_space, task.action_space, task.dt
+        self.render_mode = venv._render_mode
+        self.spec = gym.spec(venv._env_id)
+        self.metadata = dict(task.metadata)
+
+    @property
+    def twin(self) -> gym.Env:
+        """The gymnasium environment in the simulation's state; made when it is first asked for."""
+        if self._twin is None:
+            self._twin = gym.make(self.spec.id, render_mode=self.render_mode, **self._venv._env_kwargs)
+            self._twin.reset()
+        self._twin.unwrapped.set_state(*self._venv._engine.qpos_qvel(self._index))  # type: ignore[attr-defined]
+        return self._twin
+
+    def render(self) -> Any:
+        """A picture of this environment (or, in human mode, its window)."""
+        return self.twin.render()
+
+    def set_state(self, qpos: np.ndarray, qvel: np.ndarray) -> None:
+        """Put the simulation into a state, as gymnasium's ``MujocoEnv.set_state`` does."""
+        self._venv._engine.set_qpos_qvel(self._index, qpos, qvel)
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        """An attribute of this view, or else of the gymnasium environment."""
+        if hasattr(self, name):
+            return getattr(self, name)
+        return self.twin.get_wrapper_attr(name)
+
+    def close(self) -> None:
+        """Close the twin, if there is one."""
+        if self._twin is not None:
+            self._twin.close()
+            self._twin = None
+
+
+class HeldEnvView(EnvView):
+    """The same with what ``ActionHold`` has."""
+
+    def __init__(self, venv: NativeVecEnv, index: int) -> None:
+        super().__init__(venv, index)
+        self.metadata = self._native_hold.schedule.adapt_metadata(self.metadata, self._native_hold.dt)
+
+    @property
+    def _native_hold(self) -> NativeHold:
+        assert self._venv._hold is not None
+        return self._venv._hold
+
+    @property
+    def gamma(self) -> float:
+        """The discount inside the hold."""
+        return self._native_hold.gamma
+
+    @property
+    def hold_decisions(self) -> int:
+        """How many decisions this environment has taken."""
+        return int(self._native_hold.decisions[self._index])
+
+    def n_hold(self, decisions: int) -> int:
+        """For how many steps the next action is held after so many decisions."""
+        return self._native_hold.schedule.n_hold(decisions, self._native_hold.dt)
+
+    def configure_hold(self, gamma: float, decisions: int) -> None:
+        """Take over the model's discount and position in the annealing."""
+        self._native_hold.gamma = gamma
+        self._native_hold.decisions[self._index] = decisions
