@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,7 +153,7 @@ class TaskSpec(NamedTuple):
 @dataclass(frozen=True)
 class Task:
     """
-    A task with everything resolved.
+    A task with everything resolved. It can be pickled.
 
     :param id: the environment's id
     :param path: the YAML file that it was read from
@@ -214,7 +214,8 @@ class Task:
 
 
 def _unpack(row: np.ndarray, columns: Mapping[str, int | slice]) -> dict[str, Any]:
-    return {key: row[column].copy() if isinstance(column, slice) else float(row[column]) for key, column in columns.items()}
+    numbers = row.tolist()  # much faster than one element at a time
+    return {key: row[at].copy() if isinstance(at, slice) else numbers[at] for key, at in columns.items()}
 
 
 def native_tasks() -> dict[str, Path]:
@@ -248,7 +249,7 @@ def load_task(
     if not text.endswith((".yaml", ".yml")):
         known = native_tasks()
         if text not in known:
-            raise NoNativeForm(f"{text} is not a native task{suggest(text, known)} There are: {', '.join(known)}.")
+            raise NoNativeForm(f"{text} is not a native task{suggest(text, known) or '.'} There are: {', '.join(known)}.")
         text = str(known[text])
     return _Reader(Path(text)).read(dict(options or {}), max_episode_steps)
 
@@ -300,7 +301,7 @@ class _Reader:
     def read(self, given: dict[str, Any], max_episode_steps: int | None) -> Task:
         document = self.document
         task_id = str(document["id"])
-        self.options = _chosen_options(task_id, self._default_options(), given)
+        self.options = _chosen_options(task_id, self._known_options(), given)
         frame_skip = self._whole_number("frame_skip", self._resolve(document, "frame_skip", default=1), 1)
         limit = self._limit(max_episode_steps)
         model_path = _find_model(str(self._resolve(document, "model")), self.path.parent)
@@ -336,38 +337,43 @@ class _Reader:
         return Task(
             id=task_id,
             path=self.path,
-            options=MappingProxyType(dict(self.options)),
+            options=dict(self.options),
             model_path=model_path,
             frame_skip=frame_skip,
             max_episode_steps=limit,
             dt=dt,
             observation_space=spaces.Box(-np.inf, np.inf, (core.n_obs,), np.float64),
             action_space=_action_space(model),
-            info_columns=MappingProxyType(_columns(info, core.array_sizes)),
-            reset_info_columns=MappingProxyType(_columns(reset_info, core.array_sizes)),
-            metadata=MappingProxyType(
-                {
-                    "render_modes": ["human", "rgb_array", "depth_array", "rgbd_tuple"],
-                    "render_fps": int(np.round(1.0 / dt)),
-                }
-            ),
+            info_columns=_columns(info, core.array_sizes),
+            reset_info_columns=_columns(reset_info, core.array_sizes),
+            metadata={
+                "render_modes": ["human", "rgb_array", "depth_array", "rgbd_tuple"],
+                "render_fps": int(np.round(1.0 / dt)),
+            },
             model_hash=hashlib.sha256(spec.model).hexdigest(),
             task_hash=_hash(spec),
             spec=spec,
         )
 
-    def _default_options(self) -> dict[str, Any]:
+    def _known_options(self) -> "dict[str, _Option]":
         options = self.document.get("options") or LineMapping()
         if not isinstance(options, LineMapping):
             self._problem(self.document, "options", f"expected a mapping, got {show(options)}")
             self._raise_problems()
+        chosen = {}
         for name, default in options.items():
             if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
                 self._problem(options, name, "expected a name made of letters, digits and _", f"options.{name}")
-            elif _type_of(default) is None:
-                self._problem(options, name, f"expected a number, true, false, text or two numbers, got {show(default)}")
+                continue
+            if isinstance(default, LineMapping) and set(default) == {"default", "or"}:
+                chosen[name] = _Option(default["default"], {_type_of(default["default"]), _type_of(default["or"])})
+            else:
+                chosen[name] = _Option(tuple(default) if isinstance(default, list) else default, {_type_of(default)})
+            if None in chosen[name].types:
+                wanted = "a number, true, false, text, two numbers, or {default: ..., or: ...} of these"
+                self._problem(options, name, f"expected {wanted}, got {show(default)}", f"options.{name}")
         self._raise_problems()
-        return {name: tuple(default) if isinstance(default, list) else default for name, default in options.items()}
+        return chosen
 
     def _resolve(self, container: Any, key: Any, default: Any = None, name: str = "") -> Any:
         """The value under a key; ``$name`` is the option of that name."""
@@ -412,9 +418,10 @@ class _Reader:
                 continue
             place = f"{name}.{argument}"
             if argument not in types or types[argument] == "promotion":
-                wanted = ", ".join(other for other, type_ in types.items() if type_ != "promotion") or "no arguments"
-                near = suggest(str(argument), types)
-                self._problem(written, argument, f"unknown argument of {written['term']}{near} It takes: {wanted}", place)
+                wanted = [other for other, type_ in types.items() if type_ != "promotion"]
+                near = suggest(str(argument), wanted) or "."
+                text = f"unknown argument of {written['term']}{near} It takes: {', '.join(wanted) or 'none'}"
+                self._problem(written, argument, text, place)
                 continue
             value = self._resolve(written, argument, name=place)
             numbers = None if value is None else self._numbers(types[argument], value, model)
@@ -617,44 +624,40 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool | np.longdouble)
 
 
-def _type_of(default: Any) -> str | None:
-    """What an option may be, by its default."""
-    if isinstance(default, bool):
+def _type_of(value: Any) -> str | None:
+    """What an option's default, or a value for it, is."""
+    if isinstance(value, bool):
         return "true or false"
-    if _is_number(default):
+    if _is_number(value):
         return "a number"
-    if isinstance(default, str):
+    if isinstance(value, str):
         return "text"
-    if isinstance(default, list | tuple) and len(default) == 2 and all(map(_is_number, default)):
+    if isinstance(value, list | tuple | np.ndarray) and len(value) == 2 and all(map(_is_number, value)):
         return "two numbers"
     return None
 
 
-def _chosen_options(task_id: str, defaults: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+class _Option(NamedTuple):
+    """An option's default, and what it may be."""
+
+    default: Any
+    types: set[str | None]
+
+
+def _chosen_options(task_id: str, known: dict[str, _Option], given: dict[str, Any]) -> dict[str, Any]:
     """The defaults, replaced by what the user gives."""
-    chosen = dict(defaults)
+    chosen = {name: option.default for name, option in known.items()}
     for name, value in given.items():
         if name in RENDER_OPTIONS:
             continue
-        if name not in defaults:
-            known = [*defaults, *RENDER_OPTIONS]
-            raise TaskError(f"{task_id} has no option {name!r}{suggest(name, known)} It has: {', '.join(known)}.")
-        if not _fits(name, defaults[name], value):
-            raise NoNativeForm(
-                f"{task_id}: the option {name} has no native form for {value!r}: it takes {_type_of(defaults[name])}"
-            )
+        if name not in known:
+            names = [*known, *RENDER_OPTIONS]
+            raise TaskError(f"{task_id} has no option {name!r}{suggest(name, names) or '.'} It has: {', '.join(names)}.")
+        if _type_of(value) not in known[name].types:
+            wanted = " or ".join(sorted(type_ for type_ in known[name].types if type_))
+            raise NoNativeForm(f"{task_id}: the option {name} has no native form for {value!r}: it takes {wanted}")
         chosen[name] = value
     return chosen
-
-
-def _fits(name: str, default: Any, value: Any) -> bool:
-    if name == "main_body":  # the one option with two types
-        return isinstance(value, str) or (_is_number(value) and value == int(value))
-    if _type_of(default) == "two numbers":
-        return isinstance(value, list | tuple | np.ndarray) and len(value) == 2 and all(map(_is_number, value))
-    if isinstance(default, int) and name == "frame_skip":
-        return isinstance(value, int) and not isinstance(value, bool)
-    return _type_of(default) == _type_of(value)
 
 
 def _find_model(name: str, folder: Path) -> Path:

@@ -15,6 +15,7 @@ FORBIDDEN = {
     "rollout": (*ABOVE_HPPO, "sb3_hrl.hppo"),
     "wrappers": (*ABOVE_HPPO, "sb3_hrl.hppo"),
     "vec_env": (*ABOVE_HPPO, "sb3_hrl.hppo"),
+    "envs": (*ABOVE_HPPO, "sb3_hrl.hppo", "sb3_hrl.rollout", "sb3_hrl.vec_env", "stable_baselines3"),
     "native.py": (*ABOVE_HPPO, "sb3_hrl.hppo", "sb3_hrl.rollout", "sb3_hrl.vec_env"),
     "registry.py": (*ABOVE_HPPO, "sb3_hrl.hppo", "torch"),
     "carried.py": (*ABOVE_HPPO, "sb3_hrl.hppo"),

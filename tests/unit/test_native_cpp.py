@@ -1,4 +1,4 @@
-"""The C++ tests of the native core, layer by layer: plain, and under the address, undefined-behaviour and thread sanitizers."""
+"""The C++ tests of the native core, layer by layer: plain, and under address, undefined-behaviour and thread sanitizers."""
 
 import os
 import shutil
