@@ -1,14 +1,23 @@
 #include "sb3_hrl/engine.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <stdexcept>
 
 #include "sb3_hrl/errors.hpp"
 
 namespace sb3_hrl {
+namespace {
+
+// More shares than threads: a thread that wakes late then finds less to do, instead of keeping the others waiting.
+constexpr std::size_t kSharesPerThread = 4;
+
+}  // namespace
 
 Engine::Engine(const TaskSpec& spec, std::size_t n_envs, int n_threads, std::uint64_t seed)
-    : task_(std::make_shared<const Task>(spec)), n_threads_(n_threads), pool_(n_threads > 1 ? n_threads : 0) {
+    : task_(std::make_shared<const Task>(spec)),
+      n_threads_(n_threads),
+      pool_(std::max(n_threads - 1, 0), ThreadPool::Caller::works) {
   if (n_threads < 1) throw std::invalid_argument("n_threads must be one or more, not " + std::to_string(n_threads));
   for (std::size_t i = 0; i < n_envs; ++i) {
     simulations_.push_back(std::make_unique<Simulation>(task_, RandomStream(seed, static_cast<std::uint32_t>(i))));
@@ -17,7 +26,7 @@ Engine::Engine(const TaskSpec& spec, std::size_t n_envs, int n_threads, std::uin
 
 void Engine::run(std::size_t n, const std::function<std::size_t(std::size_t)>& environment,
                  const std::function<void(std::size_t)>& call) {
-  const std::size_t n_shares = std::min(static_cast<std::size_t>(n_threads_), n);
+  const std::size_t n_shares = n_threads_ == 1 ? 1 : std::min(kSharesPerThread * static_cast<std::size_t>(n_threads_), n);
   pool_.run(n_shares, [&](std::size_t share) {
     std::exception_ptr first_error;
     for (std::size_t i = share * n / n_shares; i < (share + 1) * n / n_shares; ++i) {

@@ -2,17 +2,37 @@
 
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "sb3_hrl/errors.hpp"
 
 namespace sb3_hrl {
+namespace {
+
+// For how long a thread looks for work by itself before it sleeps. Waking a sleeping thread takes tens of microseconds, on a
+// virtual machine hundreds, and the next step of a vector of environments mostly comes sooner.
+constexpr std::chrono::microseconds kPatience(200);
+
+// Wait a little for `is_ready`, without keeping anybody else from the processor.
+template <typename Condition>
+void look_out_for(const Condition& is_ready) {
+  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  while (!is_ready() && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
+}
+
+}  // namespace
 
 struct ThreadPool::Batch {
+  std::atomic<std::size_t> n_runs{0};        // how many runs have begun, or one more when closing: a hint to look at the rest
+  std::atomic<std::size_t> n_unfinished{0};  // changed under the lock only
+
   std::condition_variable begin;  // there are tasks to take, or `is_closing`
   std::condition_variable end;    // n_unfinished == 0
 
@@ -20,7 +40,6 @@ struct ThreadPool::Batch {
   const Task* task = nullptr;
   std::size_t n_tasks = 0;
   std::size_t next = 0;  // the first task that nobody has taken
-  std::size_t n_unfinished = 0;
   bool is_running = false;
   bool is_closing = false;
   std::vector<std::exception_ptr> errors;  // [n_tasks]; slot i is written by task i alone, without the lock
@@ -43,7 +62,8 @@ void ThreadPool::Batch::run_remaining(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-ThreadPool::ThreadPool(int n_threads) : owner_(getpid()), batch_(std::make_unique<Batch>()) {
+ThreadPool::ThreadPool(int n_threads, Caller caller)
+    : caller_(caller), owner_(getpid()), batch_(std::make_unique<Batch>()) {
   if (n_threads < 0) {
     throw std::invalid_argument("n_threads must be zero or more, not " + std::to_string(n_threads));
   }
@@ -79,16 +99,23 @@ void ThreadPool::run(std::size_t n_tasks, const Task& task) {
       throw NativeError("ThreadPool.run was called while another run of the same pool is under way");
     }
     batch.task = &task;
-    batch.n_tasks = batch.n_unfinished = n_tasks;
+    batch.n_tasks = n_tasks;
+    batch.n_unfinished = n_tasks;
     batch.next = 0;
     batch.errors.swap(errors);
     batch.is_running = true;
-    if (threads_.empty()) {
-      batch.run_remaining(lock);
-    } else {
+    const bool caller_works = threads_.empty() || caller_ == Caller::works;
+    if (!threads_.empty() && !(caller_works && n_tasks == 1)) {
+      ++batch.n_runs;
+      lock.unlock();  // else those that wake would wait for the lock
       batch.begin.notify_all();
-      batch.end.wait(lock, [&] { return batch.n_unfinished == 0; });
+      lock.lock();
     }
+    if (caller_works) batch.run_remaining(lock);
+    lock.unlock();
+    look_out_for([&] { return batch.n_unfinished == 0; });
+    lock.lock();
+    batch.end.wait(lock, [&] { return batch.n_unfinished == 0; });
     batch.is_running = false;
     batch.errors.swap(errors);
   }
@@ -102,6 +129,10 @@ void ThreadPool::work() {
   std::unique_lock<std::mutex> lock(batch.mutex);
   while (!batch.is_closing) {
     batch.run_remaining(lock);
+    const std::size_t n_runs = batch.n_runs;
+    lock.unlock();
+    look_out_for([&] { return batch.n_runs != n_runs; });
+    lock.lock();
     batch.begin.wait(lock, [&] { return batch.next < batch.n_tasks || batch.is_closing; });
   }
 }
@@ -110,6 +141,7 @@ void ThreadPool::join() {
   {
     std::lock_guard<std::mutex> lock(batch_->mutex);
     batch_->is_closing = true;
+    ++batch_->n_runs;
   }
   batch_->begin.notify_all();
   for (std::thread& thread : threads_) thread.join();

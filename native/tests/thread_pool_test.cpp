@@ -24,16 +24,34 @@ const std::vector<int> kThreadCounts = {0, 1, 2, 7};
 const char* const kBusy = "ThreadPool.run was called while another run of the same pool is under way";
 
 void every_task_runs_once() {
-  for (const int n_threads : kThreadCounts) {
-    ThreadPool pool(n_threads);
-    CHECK_EQUAL(pool.n_threads(), n_threads);
-    for (std::size_t n_tasks = 0; n_tasks < 200; ++n_tasks) {  // many short batches: a late worker would be caught here
-      std::vector<int> n_calls(n_tasks);                       // plain ints: two calls for one index would be a race
-      pool.run(n_tasks, [&](std::size_t i) { ++n_calls[i]; });
-      CHECK_EQUAL(std::accumulate(n_calls.begin(), n_calls.end(), std::size_t{0}), n_tasks);
-      for (const int count : n_calls) CHECK_EQUAL(count, 1);
+  for (const auto caller : {ThreadPool::Caller::waits, ThreadPool::Caller::works}) {
+    for (const int n_threads : kThreadCounts) {
+      ThreadPool pool(n_threads, caller);
+      CHECK_EQUAL(pool.n_threads(), n_threads);
+      for (std::size_t n_tasks = 0; n_tasks < 200; ++n_tasks) {  // many short batches: a late worker would be caught here
+        std::vector<int> n_calls(n_tasks);                       // plain ints: two calls for one index would be a race
+        pool.run(n_tasks, [&](std::size_t i) { ++n_calls[i]; });
+        CHECK_EQUAL(std::accumulate(n_calls.begin(), n_calls.end(), std::size_t{0}), n_tasks);
+        for (const int count : n_calls) CHECK_EQUAL(count, 1);
+        // Now and then longer than a thread is ready to look out for work: it sleeps then, and must wake.
+        if (n_tasks % 50 == 7) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      }
     }
   }
+}
+
+void a_caller_may_work_too() {
+  ThreadPool pool(1, ThreadPool::Caller::works);
+  std::atomic<int> n_begun{0};
+  std::atomic<bool> has_called{false};
+  pool.run(2, [&, caller = std::this_thread::get_id()](std::size_t) {
+    ++n_begun;
+    if (std::this_thread::get_id() == caller) has_called = true;
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (n_begun < 2 && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
+    CHECK_EQUAL(n_begun.load(), 2);
+  });
+  CHECK_EQUAL(has_called.load(), true);
 }
 
 void without_threads_the_caller_works() {
@@ -136,6 +154,7 @@ void a_forked_child_is_refused() {
 
 void add_thread_pool_tests(std::map<std::string, std::function<void()>>& tests) {
   tests["pool: every task runs once"] = every_task_runs_once;
+  tests["pool: a caller may work too"] = a_caller_may_work_too;
   tests["pool: without threads the caller works"] = without_threads_the_caller_works;
   tests["pool: long tasks run side by side"] = long_tasks_run_side_by_side;
   tests["pool: lowest index is thrown after all have ended"] = lowest_index_is_thrown_after_all_have_ended;

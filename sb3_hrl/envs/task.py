@@ -304,11 +304,14 @@ class _Reader:
         self.options = _chosen_options(task_id, self._known_options(), given)
         frame_skip = self._whole_number("frame_skip", self._resolve(document, "frame_skip", default=1), 1)
         limit = self._limit(max_episode_steps)
-        model_path = _find_model(str(self._resolve(document, "model")), self.path.parent)
+        model_name = self._resolve(document, "model")
+        if not isinstance(model_name, str):
+            self._problem(document, "model", f"expected the name of a file, got {show(model_name)}")
         self._raise_problems()
+        model_path = _find_model(model_name, self.path.parent)
         model_bytes, model = _compile_model(model_path)
 
-        observation = self._array_terms(document, "observation", model)
+        observation = self._array_terms("observation", model)
         arrays, array_names = self._named_arrays(model)
         self._read_values(model)
         reward = self._reward(document, "reward")
@@ -486,7 +489,7 @@ class _Reader:
                 is_wanted = is_wanted and bool(flag) == (key == "when")
         return is_wanted
 
-    def _array_terms(self, container: Any, key: str, model: Any) -> list[Term]:
+    def _array_terms(self, key: str, model: Any) -> list[Term]:
         terms, places = [], []
         items = self._items(key)
         for index, item in enumerate(items):

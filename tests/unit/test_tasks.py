@@ -164,6 +164,8 @@ WRONG = [
         16,
         "values.speed.term: it needs a step, so neither a reset's info nor a rate can use it",
     ),
+    ("model: swing.xml", "model: $modle", 8, "model: there is no option 'modle'"),
+    ("model: swing.xml", "model: 3", 8, "model: expected the name of a file, got 3"),
     ("frame_skip: 2", "frame_skip: 0", 9, "frame_skip: expected a whole number >= 1, got 0"),
     (
         "weight: 0.5",

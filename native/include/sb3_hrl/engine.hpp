@@ -29,11 +29,11 @@ struct StepArrays {
   std::uint8_t* unstable;        // [E]
 };
 
-// Many environments of one task, stepped by worker threads. Each thread has a fixed share of them, and the random numbers of
-// an environment are its own, so the number of threads changes no result.
+// Many environments of one task, stepped by worker threads in fixed shares. What an environment computes and draws is its own,
+// so neither the number of threads nor which of them takes a share changes a result.
 class Engine {
  public:
-  // Environment e draws from the stream (seed, e). With one thread the caller works by itself.
+  // Environment e draws from the stream (seed, e). The thread that calls is one of the n_threads.
   Engine(const TaskSpec& spec, std::size_t n_envs, int n_threads, std::uint64_t seed);
 
   std::size_t n_envs() const { return simulations_.size(); }
@@ -55,7 +55,7 @@ class Engine {
   StepRow row(const StepArrays& out, std::size_t index) const;
 
  private:
-  // Call call(i) for i < n, in fixed shares, one for each thread. All of them run, then the error of the lowest i is thrown,
+  // Call call(i) for i < n, in fixed shares of neighbours. All of them run, then the error of the lowest i is thrown,
   // with `environment(i)` and its step named.
   void run(std::size_t n, const std::function<std::size_t(std::size_t)>& environment,
            const std::function<void(std::size_t)>& call);

@@ -16,8 +16,10 @@ class ThreadPool {
  public:
   using Task = std::function<void(std::size_t)>;
 
-  // With zero threads `run` works in the thread that calls it.
-  explicit ThreadPool(int n_threads);
+  // Whether the thread that calls `run` takes tasks too, or waits. With zero threads it takes them all.
+  enum class Caller { waits, works };
+
+  explicit ThreadPool(int n_threads, Caller caller = Caller::waits);
   // Joins the threads. No `run` may be under way.
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -36,6 +38,7 @@ class ThreadPool {
   void work();
   void join();
 
+  const Caller caller_;
   const pid_t owner_;             // a forked child inherits this object without its threads
   std::unique_ptr<Batch> batch_;  // shared with the threads
   std::vector<std::thread> threads_;
