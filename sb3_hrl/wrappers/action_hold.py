@@ -118,17 +118,15 @@ class ActionHold(gym.Wrapper, gym.utils.RecordConstructorArgs):
         anneal: bool = True,
         dt: float | None = None,
     ) -> None:
-        gym.utils.RecordConstructorArgs.__init__(
-            self,
-            hold_seconds=hold_seconds,
-            start_seconds=start_seconds,
-            end_seconds=end_seconds,
-            anneal_decisions=anneal_decisions,
-            anneal=anneal,
-            dt=dt,
-        )
-        self.check_arguments(hold_seconds, start_seconds, end_seconds, anneal_decisions, anneal, dt)
-        self.schedule = HoldSchedule.from_arguments(hold_seconds, start_seconds, end_seconds, anneal_decisions, anneal)
+        arguments: dict[str, Any] = {
+            "hold_seconds": hold_seconds,
+            "start_seconds": start_seconds,
+            "end_seconds": end_seconds,
+            "anneal_decisions": anneal_decisions,
+            "anneal": anneal,
+        }
+        gym.utils.RecordConstructorArgs.__init__(self, **arguments, dt=dt)
+        self.schedule = self.check_arguments(dt, **arguments)
         if is_wrapped(env, ActionHold):
             raise ValueError("ActionHold: the environment has one already")
         super().__init__(env if is_wrapped(env, Monitor) else Monitor(env))
@@ -138,22 +136,18 @@ class ActionHold(gym.Wrapper, gym.utils.RecordConstructorArgs):
         self.metadata = self.schedule.adapt_metadata(self.env.metadata, self.step_seconds)
 
     @staticmethod
-    def check_arguments(
-        hold_seconds: float = 0.0,
-        start_seconds: float | None = None,
-        end_seconds: float | None = None,
-        anneal_decisions: int | None = None,
-        anneal: bool = True,
-        dt: float | None = None,
-    ) -> None:
+    def check_arguments(dt: float | None = None, **arguments: Any) -> HoldSchedule:
         """
         Check the constructor's arguments without an environment; a YAML file is checked so before one exists.
 
+        :param dt: the constructor's
+        :param arguments: its other arguments
+        :return: the schedule that they describe
         :raises ValueError: that names the argument, what was expected and what came
         """
-        HoldSchedule.from_arguments(hold_seconds, start_seconds, end_seconds, anneal_decisions, anneal)
         if dt is not None:
             _check("dt", dt, math.isfinite(dt) and dt > 0, "seconds > 0")
+        return HoldSchedule.from_arguments(**arguments)
 
     def _find_dt(self, dt: float | None) -> float:
         if dt is not None:

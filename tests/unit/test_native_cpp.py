@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import missing
+
 ROOT = Path(__file__).parents[2]
 # One entry per build: value of -fsanitize, CMake's build type, and what each planted fault must make it say.
 VARIANTS = {
@@ -52,10 +54,7 @@ def test_core(tmp_path, variant):
             command = ["setarch", "-R", *command]
             result = run(*command)
             if "unexpected memory mapping" in result.stdout or "Operation not permitted" in result.stdout:
-                pytest.skip(
-                    "NOT TESTED: the thread sanitizer needs a kernel with vm.mmap_rnd_bits <= 28, "
-                    "or the right to run `setarch -R`"
-                )
+                missing("a kernel for the thread sanitizer", "set vm.mmap_rnd_bits to 28, or allow `setarch -R`")
         assert result.returncode == 0, result.stdout
         assert result.stdout.endswith(" 0 failed\n")
     for fault, message in faults.items():
