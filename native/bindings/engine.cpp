@@ -3,7 +3,6 @@
 
 #include "engine.hpp"
 
-#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include <optional>
@@ -11,34 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "arrays.hpp"
 #include "sb3_hrl/engine.hpp"
 
 namespace py = pybind11;
 
 namespace sb3_hrl {
 namespace {
-
-// C-contiguous; with `noconvert` another type is refused instead of copied.
-template <typename Number>
-using Array = py::array_t<Number, py::array::c_style>;
-
-void check_size(const py::array& array, std::size_t expected) {
-  if (static_cast<std::size_t>(array.size()) == expected) return;
-  throw std::invalid_argument("expected an array of " + std::to_string(expected) + " numbers, got " +
-                              std::to_string(array.size()));
-}
-
-template <typename Number>
-const Number* input(const Array<Number>& array, std::size_t expected) {
-  check_size(array, expected);
-  return array.data();
-}
-
-template <typename Number>
-Number* output(Array<Number>& array, std::size_t expected) {
-  check_size(array, expected);
-  return array.mutable_data();  // throws for a read-only array
-}
 
 const Simulation& simulation(const Engine& engine, std::size_t index) {
   if (index >= engine.n_envs()) throw std::invalid_argument("there is no environment " + std::to_string(index));

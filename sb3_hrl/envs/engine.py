@@ -67,6 +67,66 @@ class Instability(NamedTuple):
     n_total_steps: int
 
 
+class EpisodeEnds(NamedTuple):
+    """
+    The episodes that ended in a rollout, by step and then by environment; ``n`` of them.
+
+    :param step: the step of the rollout at which each one ended [n]
+    :param env_index: its environment [n]
+    :param episode_return: undiscounted sum of its rewards [n]
+    :param episode_length: in steps of the task [n]
+    :param is_unstable: whether its simulation broke down [n]
+    :param seed: the environment's seed, where it broke down [n]
+    :param n_total_steps: at which of all the environment's steps it broke down [n]
+    :param terminal_obs: its last observation [n, n_obs], not normalised
+    :param reset_infos: of the reset that followed [n, n_reset_info]
+    """
+
+    step: np.ndarray
+    env_index: np.ndarray
+    episode_return: np.ndarray
+    episode_length: np.ndarray
+    is_unstable: np.ndarray
+    seed: np.ndarray
+    n_total_steps: np.ndarray
+    terminal_obs: np.ndarray
+    reset_infos: np.ndarray
+
+
+class RolloutResult(NamedTuple):
+    """
+    What a rollout gives beside what it writes into the rollout buffer. All arrays are fresh.
+
+    :param terminated: [T, E], bool
+    :param truncated: [T, E], bool
+    :param infos: [T, E, n_info], float64
+    :param last_obs: what the policy would see next [E, n_obs], float64
+    :param raw_obs: after each step, not normalised [T, E, n_obs], float64; None without normalisation
+    :param ends: the episodes that ended
+    """
+
+    terminated: np.ndarray
+    truncated: np.ndarray
+    infos: np.ndarray
+    last_obs: np.ndarray
+    raw_obs: np.ndarray | None
+    ends: EpisodeEnds
+
+
+class ObsNormalization(NamedTuple):
+    """
+    ``float32(clip((obs - means) / scales, -clip, clip))``, as ``VecNormalize`` does it.
+
+    :param means: [n_obs], float64
+    :param scales: [n_obs], float64
+    :param clip: the largest absolute value
+    """
+
+    means: np.ndarray
+    scales: np.ndarray
+    clip: float
+
+
 class Engine:
     """
     Many environments of one task, stepped by native worker threads.
@@ -165,6 +225,74 @@ class Engine:
             terminated=result.terminated.view(np.bool_),
             truncated=result.truncated.view(np.bool_),
             unstable=result.unstable.view(np.bool_),
+        )
+
+    def collect_rollout(
+        self,
+        policy: Any,
+        *,
+        shard_size: int,
+        n_hold: np.ndarray | None,
+        gamma: float,
+        normalization: ObsNormalization | None,
+        noise_seed: int,
+        first_decision: int,
+        observations: np.ndarray,
+        actions: np.ndarray,
+        rewards: np.ndarray,
+        log_probs: np.ndarray,
+        n_held: np.ndarray,
+    ) -> RolloutResult:
+        """
+        Take ``T`` decisions in every environment without coming back in between. Each worker takes ``shard_size`` environments
+        at a time through the whole rollout.
+
+        :param policy: a native policy
+        :param shard_size: the results' last bits depend on it, and not on the number of threads
+        :param n_hold: ``[T, E]`` int32, for how many steps each action is held at most; None for one step
+        :param gamma: discount of one step inside a hold
+        :param normalization: of what the policy sees
+        :param noise_seed: of the actions' random numbers
+        :param first_decision: how many decisions were drawn with this seed before
+        :param observations: ``[T, E, n_obs]`` float64, output; its first row is what the policy sees first, and an input
+        :param actions: ``[T, E, n_actions]`` float32, output, not clipped
+        :param rewards: ``[T, E]`` float32, output
+        :param log_probs: ``[T, E]`` float32, output
+        :param n_held: ``[T, E]`` int64, output
+        :return: the rest
+        """
+        core = self._open()
+        shape = (len(observations), self.n_envs)
+        space = self.task.action_space
+        terminated, truncated = np.empty(shape, np.uint8), np.empty(shape, np.uint8)
+        infos = np.empty((*shape, self._n_info))
+        last_obs = np.empty((self.n_envs, self.n_obs))
+        raw_obs = None if normalization is None else np.empty((*shape, self.n_obs))
+        ends = native.load().collect_rollout(
+            engine=core,
+            policy=policy,
+            n_steps=shape[0],
+            shard_size=shard_size,
+            action_low=space.low,
+            action_high=space.high,
+            n_hold=n_hold,
+            gamma=float(gamma),
+            normalization=normalization,
+            noise_seed=noise_seed,
+            first_decision=first_decision,
+            observations=_checked_array("observations", observations, (*shape, self.n_obs), (np.float64,)),
+            actions=_checked_array("actions", actions, (*shape, self.n_actions), (np.float32,)),
+            rewards=_checked_array("rewards", rewards, shape, (np.float32,)),
+            log_probs=_checked_array("log_probs", log_probs, shape, (np.float32,)),
+            n_held=_checked_array("n_held", n_held, shape, (np.int64,)),
+            terminated=terminated,
+            truncated=truncated,
+            infos=infos,
+            last_observations=last_obs,
+            raw_observations=raw_obs,
+        )
+        return RolloutResult(
+            terminated.view(np.bool_), truncated.view(np.bool_), infos, last_obs, raw_obs, EpisodeEnds(*ends)
         )
 
     def instabilities(self) -> list[Instability]:

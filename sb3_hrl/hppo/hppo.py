@@ -6,16 +6,19 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+import torch as th
 from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import MaybeCallback
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from sb3_hrl.carried import Carried, carry
 from sb3_hrl.hppo.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
+from sb3_hrl.rollout.native_rollout import SHARD_SIZE, collect_native, why_lockstep
+from sb3_hrl.rollout.normalization import FrozenNormalization
 from sb3_hrl.rollout.time_aware import TimeAwareCallback, TimeAwareDictRolloutBuffer, TimeAwareRolloutBuffer
 from sb3_hrl.wrappers import ActionHold
 
@@ -29,9 +32,14 @@ class HPPO(PPO):
     PPO whose decisions may last several steps of the environment (``ActionHold``): advantages, value targets and the
     bootstrap of truncated episodes use ``gamma ** n_held``. Where every decision lasts one step it is PPO, bit for bit.
 
-    The parameters are those of ``stable_baselines3.PPO``. ``gamma`` is the discount of one step; the wrapper gets it from
-    here. ``num_timesteps`` (and so ``n_timesteps``, ``eval_freq``, ...) counts decisions. ``rollout_buffer_class``, if given,
-    must be time-aware: ``TimeAwareRolloutBuffer``, ``TimeAwareDictRolloutBuffer`` or a subclass.
+    The other parameters are those of ``stable_baselines3.PPO``. ``gamma`` is the discount of one step; the wrapper gets it
+    from here. ``num_timesteps`` (and so ``n_timesteps``, ``eval_freq``, ...) counts decisions. ``rollout_buffer_class``, if
+    given, must be time-aware: ``TimeAwareRolloutBuffer``, ``TimeAwareDictRolloutBuffer`` or a subclass.
+
+    :param rollout: ``native`` runs whole rollouts in the workers of a ``NativeVecEnv``; ``lockstep`` is SB3's loop; ``auto``
+        is native where policy and environments allow it
+    :param freeze_normalization: let the statistics of a ``VecNormalize`` learn at the end of a rollout instead of at every
+        step in lock-step, too; native rollouts always do so
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -44,6 +52,19 @@ class HPPO(PPO):
     hold_decisions: int | None = None
     # Steps of all environments since ``learn`` began.
     n_simulated_steps: int = 0
+    # Environments that a native worker takes through the rollout at a time; the last bits of a result depend on it.
+    shard_size: int = SHARD_SIZE
+    # Where native rollouts are in their random numbers: the seed is drawn when the first one begins. Saved with the model.
+    noise_seed: int | None = None
+    n_noise_decisions: int = 0
+    _lockstep_reason: str | None = None
+
+    def __init__(self, *args: Any, rollout: str = "auto", freeze_normalization: bool = False, **kwargs: Any) -> None:
+        if rollout not in ("auto", "native", "lockstep"):
+            raise ValueError(f"HPPO: rollout: expected 'auto', 'native' or 'lockstep', got {rollout!r}")
+        self.rollout = rollout
+        self.freeze_normalization = freeze_normalization
+        super().__init__(*args, **kwargs)
 
     def _setup_model(self) -> None:
         # SB3's own buffers come from a saved PPO.
@@ -58,6 +79,45 @@ class HPPO(PPO):
         super()._setup_model()
         if self.env is not None:
             self._meet_hold(self.env)
+            self._can_run_natively(self.env)
+
+    def _can_run_natively(self, env: VecEnv) -> bool:
+        """
+        :param env: the environments to train on
+        :return: whether the next rollout is native
+        """
+        if self.rollout == "lockstep":
+            return False
+        reason = why_lockstep(self.policy, env, self.rollout_buffer)
+        if reason is not None and self.rollout == "native":
+            raise ValueError(f"HPPO: rollout: 'native' is not possible: {reason}")
+        if reason not in (None, self._lockstep_reason) and self.verbose >= 1:
+            print(f"Rollouts in lock-step, since {reason}")
+        self._lockstep_reason = reason
+        return reason is None
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        super().set_random_seed(seed)
+        if seed is not None:
+            self.noise_seed, self.n_noise_decisions = None, 0
+
+    def collect_rollouts(
+        self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
+    ) -> bool:
+        if self._can_run_natively(env):
+            assert isinstance(rollout_buffer, TimeAwareRolloutBuffer)
+            if self.noise_seed is None:
+                self.noise_seed = int(th.randint(2**62, ()).item())
+            noise = self.noise_seed, self.n_noise_decisions
+            self.n_noise_decisions += n_rollout_steps
+            return collect_native(self, env, callback, rollout_buffer, n_rollout_steps, self.shard_size, *noise)
+        callback.update_locals({"n_held": None})  # no native rollout
+        if not (self.freeze_normalization and isinstance(env, VecNormalize)):
+            return super().collect_rollouts(env, callback, rollout_buffer, n_rollout_steps)
+        frozen = FrozenNormalization(env)
+        is_going_on = super().collect_rollouts(frozen, callback, rollout_buffer, n_rollout_steps)
+        frozen.update()
+        return is_going_on
 
     def _meet_hold(self, env: VecEnv) -> None:
         """

@@ -59,11 +59,16 @@ class TimeAwareCallback(CallbackList):
     Before them it notes how long each decision lasted, and puts a finished episode into the task's units if a ``Monitor``
     outside the hold has counted decisions. After them it bootstraps the held decisions that a time limit cut, and clears their
     flag, so that SB3, which would discount by one step, leaves them alone.
+
+    A native rollout, which is replayed step by step, has done both; it says so by ``n_held`` among its locals.
     """
 
     has_warned = False
 
     def _on_step(self) -> bool:
+        if self.locals.get("n_held") is not None:
+            self.model.count_decisions(self.locals["n_held"].tolist())  # type: ignore[attr-defined]
+            return super()._on_step()
         infos: list[dict[str, Any]] = self.locals["infos"]
         for info in infos:
             if info.get("hold_episode", info.get("episode")) != info.get("episode"):

@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, overload
 
 import gymnasium as gym
 import numpy as np
@@ -13,7 +13,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from sb3_hrl.carried import unpack
-from sb3_hrl.envs.engine import Engine, StepResult
+from sb3_hrl.envs.engine import Engine, ObsNormalization, RolloutResult, StepResult
 from sb3_hrl.envs.task import load_task
 from sb3_hrl.errors import NativeError
 from sb3_hrl.vec_env.recipe import read_recipe
@@ -99,25 +99,41 @@ class NativeVecEnv(VecEnv):
         return result.obs, result.rewards.astype(np.float32), dones, infos
 
     def _make_infos(self, result: StepResult, dones: np.ndarray) -> list[dict[str, Any]]:
-        infos = [{**self.task.info(row), "TimeLimit.truncated": False} for row in result.infos]
-        if self._hold is not None:
-            for info, n_held in zip(infos, result.n_held.tolist(), strict=True):
-                info["n_held"] = n_held
+        infos = [self._make_info(row, n_held) for row, n_held in zip(result.infos, result.n_held.tolist(), strict=True)]
         ended = np.flatnonzero(dones).tolist()
+        is_timeout = result.truncated & ~result.terminated
         for index in ended:
-            self._end_episode(infos[index], result, index)
+            episode = result.episode_returns[index], result.episode_lengths[index]
+            self._end_episode(index, infos[index], bool(is_timeout[index]), result.terminal_obs[index], *episode)
         if ended:
             self._set_reset_infos(ended, result.reset_infos[ended])
             self._n_unstable_in_a_row[ended] = np.where(result.unstable[ended], self._n_unstable_in_a_row[ended] + 1, 0)
         if result.unstable.any():
-            self._report_unstable(result.unstable, infos)
+            for event in self._engine.instabilities():
+                if result.unstable[event.env_index]:
+                    infos[event.env_index]["unstable"] = True
+                    self._report_unstable(event.env_index, event.seed, event.n_total_steps)
         return infos
 
-    def _end_episode(self, info: dict[str, Any], result: StepResult, index: int) -> None:
-        info["TimeLimit.truncated"] = bool(result.truncated[index] and not result.terminated[index])
-        info["terminal_observation"] = result.terminal_obs[index]
+    def _make_info(self, row: np.ndarray, n_held: int) -> dict[str, Any]:
+        info = {**self.task.info(row), "TimeLimit.truncated": False}
+        if self._hold is not None:
+            info["n_held"] = n_held
+        return info
+
+    def _end_episode(
+        self,
+        index: int,
+        info: dict[str, Any],
+        is_timeout: bool,
+        terminal_obs: np.ndarray,
+        episode_return: float,
+        episode_length: int,
+    ) -> None:
+        info["TimeLimit.truncated"] = is_timeout
+        info["terminal_observation"] = terminal_obs
         seconds = round(time.time() - self._start_time, 6)
-        episode = {"r": round(float(result.episode_returns[index]), 6), "l": int(result.episode_lengths[index]), "t": seconds}
+        episode = {"r": round(float(episode_return), 6), "l": int(episode_length), "t": seconds}
         episode |= {key: info[key] for key in self._info_keywords}
         info["episode"] = episode
         if self._hold is not None:
@@ -129,15 +145,58 @@ class NativeVecEnv(VecEnv):
         for index, row in zip(indices, rows, strict=True):
             self.reset_infos[index] = self.task.reset_info(row)
 
-    def _report_unstable(self, is_unstable: np.ndarray, infos: list[dict[str, Any]]) -> None:
-        for event in self._engine.instabilities():
-            if not is_unstable[event.env_index]:
-                continue
-            infos[event.env_index]["unstable"] = True
-            where = f"{self._env_id}, environment {event.env_index} (seed {event.seed}, step {event.n_total_steps})"
-            if self._n_unstable_in_a_row[event.env_index] >= MAX_UNSTABLE_IN_A_ROW:
-                raise NativeError(f"{where}: the simulation broke down in {MAX_UNSTABLE_IN_A_ROW} episodes in a row")
-            warnings.warn(f"{where}: the simulation broke down, and was reset", RuntimeWarning)
+    def _report_unstable(self, index: int, seed: int, n_total_steps: int) -> None:
+        where = f"{self._env_id}, environment {index} (seed {seed}, step {n_total_steps})"
+        if self._n_unstable_in_a_row[index] >= MAX_UNSTABLE_IN_A_ROW:
+            raise NativeError(f"{where}: the simulation broke down in {MAX_UNSTABLE_IN_A_ROW} episodes in a row")
+        warnings.warn(f"{where}: the simulation broke down, and was reset", RuntimeWarning)
+
+    def collect_rollout(
+        self, policy: Any, n_steps: int, normalization: ObsNormalization | None, **arguments: Any
+    ) -> RolloutResult:
+        """
+        Take ``n_steps`` decisions of a native policy in every environment, all of them in the workers.
+
+        :param policy: a native policy
+        :param n_steps: how many
+        :param normalization: of what the policy sees
+        :param arguments: of ``Engine.collect_rollout``
+        :return: what it gives; ``replay_step`` then says what each step would have returned
+        """
+        n_hold, gamma = (None, 1.0) if self._hold is None else self._hold.next_decisions(n_steps)
+        result = self._engine.collect_rollout(policy, n_hold=n_hold, gamma=gamma, normalization=normalization, **arguments)
+        ends = result.ends
+        self._set_reset_infos(ends.env_index.tolist(), ends.reset_infos)
+        for index, is_unstable, seed, n_total_steps in zip(*(column.tolist() for column in (ends[1], *ends[4:7])), strict=True):
+            self._n_unstable_in_a_row[index] = self._n_unstable_in_a_row[index] + 1 if is_unstable else 0
+            if is_unstable:
+                self._report_unstable(index, seed, n_total_steps)
+        return result
+
+    def replay_step(
+        self, result: RolloutResult, step: int, n_held: np.ndarray, terminal_obs: np.ndarray
+    ) -> tuple["LazyInfos", list[int]]:
+        """
+        The infos of a step of a rollout. The steps are to be replayed in order and once: episodes that ended are written into
+        the monitor files here.
+
+        :param result: of the rollout
+        :param step: which one
+        :param n_held: how long each decision lasted [E]
+        :param terminal_obs: like those of the result, perhaps normalised
+        :return: the infos, and the environments whose episode ended
+        """
+        infos = LazyInfos(self.num_envs, lambda index: self._make_info(result.infos[step, index], int(n_held[index])))
+        ends, ended = result.ends, []
+        for row in range(*np.searchsorted(ends.step, (step, step + 1)).tolist()):
+            index = int(ends.env_index[row])
+            ended.append(index)
+            is_timeout = bool(result.truncated[step, index] and not result.terminated[step, index])
+            episode = ends.episode_return[row], ends.episode_length[row]
+            self._end_episode(index, infos[index], is_timeout, terminal_obs[row], *episode)
+            if ends.is_unstable[row]:
+                infos[index]["unstable"] = True
+        return infos, ended
 
     def close(self) -> None:
         self._engine.close()
@@ -192,6 +251,35 @@ class NativeVecEnv(VecEnv):
         )
 
 
+class LazyInfos(Sequence[dict[str, Any]]):
+    """
+    The infos of a step, each one built when it is first looked at: all of them would cost more than the physics.
+
+    :param n_envs: how many
+    :param build: makes the one of an environment
+    """
+
+    def __init__(self, n_envs: int, build: Callable[[int], dict[str, Any]]) -> None:
+        self._build = build
+        self._infos: list[dict[str, Any] | None] = [None] * n_envs
+
+    def __len__(self) -> int:
+        return len(self._infos)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        index = range(len(self))[index]
+        info = self._infos[index]
+        if info is None:
+            info = self._infos[index] = self._build(index)
+        return info
+
+
 class NativeHold:
     """
     ``ActionHold`` for a whole batch. The counters advance together, since a step of the batch is one decision of each.
@@ -220,6 +308,17 @@ class NativeHold:
         n_hold = np.array([self.schedule.n_hold(decisions, self.dt) for decisions in self.decisions.tolist()], dtype=np.int32)
         self.decisions += 1
         return n_hold, self.gamma
+
+    def next_decisions(self, n_steps: int) -> tuple[np.ndarray, float]:
+        """
+        :param n_steps: how many decisions each environment takes
+        :return: for how many steps each action is to be held [T, E], int32, and the discount inside the hold
+        """
+        decisions = self.decisions + np.arange(n_steps)[:, None]
+        different, where = np.unique(decisions, return_inverse=True)
+        n_hold = np.array([self.schedule.n_hold(number, self.dt) for number in different.tolist()], dtype=np.int32)
+        self.decisions += n_steps
+        return n_hold[where].reshape(decisions.shape), self.gamma
 
 
 class EnvView:

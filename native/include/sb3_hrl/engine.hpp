@@ -53,6 +53,8 @@ class Engine {
   // The same for one environment, for a worker that owns it.
   void step_one(std::size_t index, const float* action, int n_hold, double gamma, const StepRow& row);
   StepRow row(const StepArrays& out, std::size_t index) const;
+  // For work that takes environments through many steps.
+  ThreadPool& pool() { return pool_; }
 
  private:
   // Call call(i) for i < n, in fixed shares of neighbours. All of them run, then the error of the lowest i is thrown,

@@ -1,0 +1,141 @@
+// The Python face of the rollout. sb3_hrl.rollout.native_rollout is the checked front.
+
+#include "rollout.hpp"
+
+#include <pybind11/stl.h>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "arrays.hpp"
+#include "sb3_hrl/mlp_policy.hpp"
+#include "sb3_hrl/rollout.hpp"
+
+namespace py = pybind11;
+
+namespace sb3_hrl {
+namespace {
+
+using PyLayer = std::tuple<Array<float>, Array<float>, std::string, double>;
+using PyNormalization = std::tuple<Array<double>, Array<double>, double>;
+
+std::unique_ptr<MlpPolicy> make_policy(const std::vector<PyLayer>& layers, const Array<float>& log_std) {
+  if (layers.empty()) throw std::invalid_argument("expected at least one layer");
+  std::vector<LayerSpec> specs;
+  for (const auto& [weight, bias, activation, parameter] : layers) {
+    if (weight.ndim() != 2) throw std::invalid_argument("expected a weight with two axes");
+    const auto n_out = static_cast<std::size_t>(weight.shape(0)), n_in = static_cast<std::size_t>(weight.shape(1));
+    if (!specs.empty() && specs.back().n_out != n_in) throw std::invalid_argument("the layers do not fit together");
+    specs.push_back({weight.data(), input(bias, n_out), n_in, n_out, activation, parameter});
+  }
+  return std::make_unique<MlpPolicy>(specs, input(log_std, specs.back().n_out));
+}
+
+EpisodeEnds collect(Engine& engine, const MlpPolicy& policy, std::size_t n_steps, std::size_t shard_size,
+                    const Array<float>& action_low, const Array<float>& action_high,
+                    const std::optional<Array<std::int32_t>>& n_hold, double gamma,
+                    const std::optional<PyNormalization>& normalization, std::uint64_t noise_seed,
+                    std::uint64_t first_decision, Array<double>& observations, Array<float>& actions, Array<float>& rewards,
+                    Array<float>& log_probs, Array<std::int64_t>& n_held, Array<std::uint8_t>& terminated,
+                    Array<std::uint8_t>& truncated, Array<double>& infos, Array<double>& last_observations,
+                    std::optional<Array<double>>& raw_observations) {
+  const std::size_t n_envs = engine.n_envs(), n = n_steps * n_envs;
+  const std::size_t n_obs = engine.task().n_obs(), n_actions = engine.task().n_actions();
+  if (normalization.has_value() != raw_observations.has_value()) {
+    throw std::invalid_argument("normalization and raw_observations belong together");
+  }
+  std::optional<Normalization> how;
+  if (normalization) {
+    const auto& [means, scales, clip] = *normalization;
+    how = {input(means, n_obs), input(scales, n_obs), clip};
+  }
+  const RolloutSettings settings{n_steps,
+                                 shard_size,
+                                 input(action_low, n_actions),
+                                 input(action_high, n_actions),
+                                 n_hold ? input(*n_hold, n) : nullptr,
+                                 gamma,
+                                 how ? &*how : nullptr,
+                                 noise_seed,
+                                 first_decision};
+  const RolloutArrays out{output(observations, n * n_obs),
+                          output(actions, n * n_actions),
+                          output(rewards, n),
+                          output(log_probs, n),
+                          output(n_held, n),
+                          output(terminated, n),
+                          output(truncated, n),
+                          output(infos, n * engine.task().n_info()),
+                          output(last_observations, n_envs * n_obs),
+                          raw_observations ? output(*raw_observations, n * n_obs) : nullptr};
+  const py::gil_scoped_release release;
+  const OneTorchThread guard;
+  return collect_rollout(engine, policy, settings, out, [](const std::function<void()>& work) {
+    const OneTorchThread worker_guard;
+    work();
+  });
+}
+
+template <typename Number, typename Member>
+py::array_t<Number> column(const EpisodeEnds& ends, Member member) {
+  py::array_t<Number> numbers(static_cast<py::ssize_t>(ends.ends.size()));
+  for (std::size_t i = 0; i < ends.ends.size(); ++i) {
+    numbers.mutable_at(static_cast<py::ssize_t>(i)) = static_cast<Number>(ends.ends[i].*member);
+  }
+  return numbers;
+}
+
+py::array_t<double> matrix(const std::vector<double>& numbers, std::size_t n_rows, std::size_t n_columns) {
+  py::array_t<double> copy({n_rows, n_columns});
+  std::copy(numbers.begin(), numbers.end(), copy.mutable_data());
+  return copy;
+}
+
+}  // namespace
+
+void bind_rollout(py::module_& module) {
+  py::class_<MlpPolicy>(module, "MlpPolicy")
+      .def(py::init(&make_policy), py::arg("layers"), py::arg("log_std"));
+
+  const auto array = [](const char* name) { return py::arg(name).noconvert(); };
+  module.def("action_noise",
+             [](std::uint64_t seed, std::uint64_t first_decision, std::size_t n_steps, std::size_t n_envs,
+                std::size_t n_actions) {
+               py::array_t<float> noise({n_steps, n_envs, n_actions});
+               action_noise(seed, first_decision, n_steps, n_envs, n_actions, noise.mutable_data());
+               return noise;
+             },
+             py::arg("seed"), py::arg("first_decision"), py::arg("n_steps"), py::arg("n_envs"), py::arg("n_actions"));
+  module.def("collect_rollout",
+             [](Engine& engine, const MlpPolicy& policy, std::size_t n_steps, std::size_t shard_size,
+                const Array<float>& action_low, const Array<float>& action_high,
+                const std::optional<Array<std::int32_t>>& n_hold, double gamma,
+                const std::optional<PyNormalization>& normalization, std::uint64_t noise_seed, std::uint64_t first_decision,
+                Array<double>& observations, Array<float>& actions, Array<float>& rewards, Array<float>& log_probs,
+                Array<std::int64_t>& n_held, Array<std::uint8_t>& terminated, Array<std::uint8_t>& truncated,
+                Array<double>& infos, Array<double>& last_observations, std::optional<Array<double>>& raw_observations) {
+               const EpisodeEnds ends = collect(engine, policy, n_steps, shard_size, action_low, action_high, n_hold, gamma,
+                                                normalization, noise_seed, first_decision, observations, actions, rewards,
+                                                log_probs, n_held, terminated, truncated, infos, last_observations,
+                                                raw_observations);
+               const std::size_t n = ends.ends.size();
+               return std::make_tuple(
+                   column<std::int64_t>(ends, &EpisodeEnd::step), column<std::int64_t>(ends, &EpisodeEnd::env_index),
+                   column<double>(ends, &EpisodeEnd::episode_return), column<std::int64_t>(ends, &EpisodeEnd::episode_length),
+                   column<bool>(ends, &EpisodeEnd::is_unstable), column<std::uint64_t>(ends, &EpisodeEnd::seed),
+                   column<std::uint64_t>(ends, &EpisodeEnd::n_total_steps),
+                   matrix(ends.terminal_obs, n, engine.task().n_obs()),
+                   matrix(ends.reset_infos, n, engine.task().n_reset_info()));
+             },
+             py::kw_only(), py::arg("engine"), py::arg("policy"), py::arg("n_steps"), py::arg("shard_size"),
+             array("action_low"), array("action_high"), array("n_hold"), py::arg("gamma"), py::arg("normalization"),
+             py::arg("noise_seed"), py::arg("first_decision"), array("observations"), array("actions"), array("rewards"),
+             array("log_probs"), array("n_held"), array("terminated"), array("truncated"), array("infos"),
+             array("last_observations"), array("raw_observations"));
+}
+
+}  // namespace sb3_hrl

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sb3_hrl/policy.hpp"
+
+namespace sb3_hrl {
+
+// One layer of a network: y = activation(weight x + bias). The memory is the caller's and is copied.
+struct LayerSpec {
+  const float* weight;  // [n_out, n_in]
+  const float* bias;    // [n_out]
+  std::size_t n_in;
+  std::size_t n_out;
+  std::string activation;  // a class of torch.nn, in lower case
+  double parameter;        // negative_slope or alpha; 1 for GELU's tanh approximation
+};
+
+// The actor of SB3's MlpPolicy, by the same ATen kernels in the same order, so that it gives the same bits.
+class MlpPolicy : public Policy {
+ public:
+  // Throws std::invalid_argument for an unknown activation. `log_std` is [n_out of the last layer].
+  MlpPolicy(const std::vector<LayerSpec>& layers, const float* log_std);
+  ~MlpPolicy() override;
+
+  std::size_t n_obs() const override;
+  std::size_t n_actions() const override;
+  const float* scales() const override;
+  std::unique_ptr<Actor> make_actor(std::size_t n_rows) const override;
+  void log_probs(const float* means, const float* actions, std::size_t n, float* log_probs) const override;
+
+ private:
+  struct Network;
+  class MlpActor;
+  std::unique_ptr<const Network> network_;
+};
+
+// While it lives, ATen works in this thread without threads of its own; afterwards this thread has as many as before. ATen
+// keeps the number per thread, but threads that are made later take over the last one that was set anywhere: so the thread
+// that waits for the workers needs a guard, too.
+class OneTorchThread {
+ public:
+  OneTorchThread();
+  ~OneTorchThread();
+  OneTorchThread(const OneTorchThread&) = delete;
+  OneTorchThread& operator=(const OneTorchThread&) = delete;
+
+ private:
+  int n_before_;
+};
+
+}  // namespace sb3_hrl

@@ -1,0 +1,264 @@
+"""
+Autonomous rollouts: policy and environments run in the native workers, and come back as one finished rollout.
+
+The slow twin is SB3's ``collect_rollouts`` over the same environments; fed with the same random numbers, both give the same.
+"""
+
+import time
+from typing import Any
+
+import numpy as np
+import torch as th
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.distributions import DiagGaussianDistribution
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
+from stable_baselines3.common.running_mean_std import RunningMeanStd
+from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
+from stable_baselines3.common.utils import obs_as_tensor
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from torch import nn
+
+from sb3_hrl import native
+from sb3_hrl.envs.engine import ObsNormalization, RolloutResult
+from sb3_hrl.rollout.normalization import update_normalization
+from sb3_hrl.rollout.time_aware import TimeAwareRolloutBuffer
+from sb3_hrl.vec_env.native_vec_env import NativeVecEnv
+
+# Environments that one worker takes through the rollout at a time. The last bits of the actions depend on it (the last bit of
+# a matrix product depends on its number of rows), so it must not depend on the number of threads.
+SHARD_SIZE = 8
+# Rows of one forward pass of the value network.
+VALUE_CHUNK = 16384
+# Activations that the workers know, and the attribute that holds their one parameter.
+_ACTIVATIONS: dict[type[nn.Module], str | None] = {
+    nn.Identity: None,
+    nn.Tanh: None,
+    nn.ReLU: None,
+    nn.SiLU: None,
+    nn.ELU: "alpha",
+    nn.LeakyReLU: "negative_slope",
+    nn.GELU: "approximate",
+}
+
+
+def why_lockstep(policy: BasePolicy, env: VecEnv, buffer: Any) -> str | None:
+    """
+    :param policy: the policy
+    :param env: the environments to train on
+    :param buffer: the rollout buffer
+    :return: why the workers cannot run a whole rollout of these; None if they can
+    """
+    inner = env.venv if isinstance(env, VecNormalize) else env
+    if type(env) not in (NativeVecEnv, VecNormalize) or type(inner) is not NativeVecEnv:
+        return f"the environments are a {_describe(env)}, not a NativeVecEnv, alone or in a VecNormalize"
+    if not isinstance(buffer, TimeAwareRolloutBuffer) or buffer.observations.dtype != np.float64:
+        return f"the rollout buffer is a {type(buffer).__name__} of its own kind"
+    return _why_policy_is_not_native(policy)
+
+
+def _describe(env: VecEnv) -> str:
+    names = [type(env).__name__]
+    while hasattr(env, "venv"):
+        env = env.venv
+        names.append(type(env).__name__)
+    return " around a ".join(names)
+
+
+def _why_policy_is_not_native(policy: BasePolicy) -> str | None:
+    if type(policy) is not ActorCriticPolicy:
+        return f"the policy is a {type(policy).__name__}, not SB3's MlpPolicy"
+    for part, expected in (
+        (policy.features_extractor, FlattenExtractor),
+        (policy.mlp_extractor, MlpExtractor),
+        (policy.action_dist, DiagGaussianDistribution),
+    ):
+        if type(part) is not expected:
+            return f"the policy has a {type(part).__name__}, not a {expected.__name__}"
+    if policy.squash_output:
+        return "the policy squashes its actions"
+    for module in policy.mlp_extractor.policy_net:
+        if type(module) is not nn.Linear and type(module) not in _ACTIVATIONS:
+            return f"the policy's network has a {type(module).__name__}"
+    if any(parameter.dtype != th.float32 for parameter in policy.parameters()):
+        return "the policy is not in float32"
+    return None
+
+
+def native_policy(policy: ActorCriticPolicy) -> Any:
+    """
+    :param policy: one that ``why_lockstep`` has nothing against
+    :return: a copy of its actor as it is now, for the workers
+    """
+    layers: list[list[Any]] = []
+    for module in [*policy.mlp_extractor.policy_net, policy.action_net]:
+        if isinstance(module, nn.Linear):
+            layers.append([_numpy(module.weight), _numpy(module.bias), "identity", 0.0])
+            continue
+        name = _ACTIVATIONS[type(module)]
+        parameter = 0.0 if name is None else getattr(module, name)
+        if isinstance(module, nn.GELU):
+            parameter = float(module.approximate == "tanh")
+        layers[-1][2:] = [type(module).__name__.lower(), parameter]
+    return native.load().MlpPolicy([tuple(layer) for layer in layers], _numpy(policy.log_std))
+
+
+def _numpy(tensor: th.Tensor) -> np.ndarray:
+    return tensor.detach().cpu().numpy()
+
+
+def collect_native(
+    model: OnPolicyAlgorithm,
+    env: VecEnv,
+    callback: BaseCallback,
+    buffer: TimeAwareRolloutBuffer,
+    n_steps: int,
+    shard_size: int,
+    noise_seed: int,
+    first_decision: int,
+) -> bool:
+    """
+    What ``OnPolicyAlgorithm.collect_rollouts`` does, with all its steps in the native workers.
+
+    The statistics of a ``VecNormalize`` stay as they are until the end. Then every step is replayed for the callbacks; to
+    those that ask the environments, these are at the rollout's end already.
+
+    :param model: whose policy, counters and logger
+    :param env: a ``NativeVecEnv``, or a ``VecNormalize`` of one
+    :param callback: sees every step
+    :param buffer: is filled
+    :param n_steps: decisions of each environment
+    :param shard_size: environments of one worker at a time
+    :param noise_seed: of the actions' random numbers
+    :param first_decision: how many decisions were drawn with this seed before
+    :return: False if a callback stopped the training
+    """
+    assert isinstance(model.policy, ActorCriticPolicy)
+    normalize = env if isinstance(env, VecNormalize) else None
+    venv = env if normalize is None else normalize.venv
+    assert isinstance(venv, NativeVecEnv)
+    model.policy.set_training_mode(False)
+    buffer.reset()
+    callback.on_rollout_start()
+
+    start = time.perf_counter()
+    policy = native_policy(model.policy)
+    model.logger.record("time/handover_ms", 1e3 * (time.perf_counter() - start))
+    buffer.observations[0] = model._last_obs
+    result = venv.collect_rollout(
+        policy,
+        n_steps,
+        _read_normalization(normalize),
+        shard_size=shard_size,
+        noise_seed=noise_seed,
+        first_decision=first_decision,
+        observations=buffer.observations,
+        actions=buffer.actions,
+        rewards=buffer.rewards,
+        log_probs=buffer.log_probs,
+        n_held=buffer.n_held,
+    )
+    dones = result.terminated | result.truncated
+    buffer.episode_starts[0] = model._last_episode_starts
+    buffer.episode_starts[1:] = dones[:-1]
+    obs_type = np.float64 if result.raw_obs is None else np.float32
+    model._last_obs = result.last_obs.astype(obs_type)
+    model._last_episode_starts = dones[-1]
+    if result.ends.is_unstable.any():
+        model.logger.record("rollout/n_unstable", int(result.ends.is_unstable.sum()))
+
+    raw_rewards, terminal_obs = buffer.rewards.copy(), result.ends.terminal_obs
+    if normalize is not None:
+        normalize.old_obs = result.last_obs if result.raw_obs is None else result.raw_obs[-1]
+        normalize.old_reward = raw_rewards[-1]
+        buffer.rewards[:] = normalize.normalize_reward(raw_rewards)
+        terminal_obs = normalize.normalize_obs(terminal_obs)  # type: ignore[assignment]
+    buffer.values[:] = _predict_values(model, buffer.observations.reshape(-1, venv.task.observation_space.shape[0])).reshape(
+        n_steps, -1
+    )
+    last_values = _predict_values(model, model._last_obs)
+
+    is_going_on = _replay(model, venv, env, callback, buffer, result, dones, terminal_obs)
+    if is_going_on:
+        _bootstrap(model, buffer, result, terminal_obs)
+        buffer.pos, buffer.full = n_steps, True
+        buffer.compute_returns_and_advantage(last_values=th.as_tensor(last_values), dones=dones[-1])
+        callback.update_locals({"values": last_values})
+        callback.on_rollout_end()
+    if normalize is not None:
+        update_normalization(normalize, result.raw_obs, raw_rewards, dones)  # type: ignore[arg-type]
+    return is_going_on
+
+
+def _read_normalization(normalize: VecNormalize | None) -> ObsNormalization | None:
+    if normalize is None or not normalize.norm_obs:
+        return None
+    assert isinstance(normalize.obs_rms, RunningMeanStd)
+    scales = np.sqrt(normalize.obs_rms.var + normalize.epsilon)
+    return ObsNormalization(np.ascontiguousarray(normalize.obs_rms.mean), scales, float(normalize.clip_obs))
+
+
+def _predict_values(model: OnPolicyAlgorithm, obs: Any) -> np.ndarray:
+    """The values of observations [N, n_obs]; [N], float32."""
+    with th.no_grad():
+        chunks = [obs_as_tensor(obs[i : i + VALUE_CHUNK], model.device) for i in range(0, len(obs), VALUE_CHUNK)]
+        values = [model.policy.predict_values(chunk) for chunk in chunks]  # type: ignore[arg-type]
+    return th.cat(values).flatten().cpu().numpy()
+
+
+def _bootstrap(
+    model: OnPolicyAlgorithm, buffer: TimeAwareRolloutBuffer, result: RolloutResult, terminal_obs: np.ndarray
+) -> None:
+    """Add ``gamma**n_held * V(terminal_obs)`` to the rewards of the decisions that a time limit cut."""
+    step, env_index = result.ends.step, result.ends.env_index
+    is_timeout = ~result.terminated[step, env_index]
+    if not is_timeout.any():
+        return
+    where = step[is_timeout], env_index[is_timeout]
+    discounts = (np.float64(model.gamma) ** buffer.n_held[where]).astype(np.float32)
+    buffer.rewards[where] += discounts * _predict_values(model, terminal_obs[is_timeout])
+
+
+def _replay(
+    model: OnPolicyAlgorithm,
+    venv: NativeVecEnv,
+    env: VecEnv,
+    callback: BaseCallback,
+    buffer: TimeAwareRolloutBuffer,
+    result: RolloutResult,
+    dones: np.ndarray,
+    terminal_obs: np.ndarray,
+) -> bool:
+    """Show every step to the callbacks, as SB3's ``collect_rollouts`` would have. False if one of them stops the training."""
+    space: Any = model.action_space
+    clipped_actions = np.clip(buffer.actions, space.low, space.high)
+    n_rollout_steps = len(dones)
+    for step in range(n_rollout_steps):
+        infos, ended = venv.replay_step(result, step, buffer.n_held[step], terminal_obs)
+        model.num_timesteps += env.num_envs
+        is_last = step == n_rollout_steps - 1
+        new_obs = model._last_obs if is_last else buffer.observations[step + 1].astype(model._last_obs.dtype)  # type: ignore[union-attr]
+        callback.update_locals(
+            {
+                "self": model,
+                "env": env,
+                "callback": callback,
+                "rollout_buffer": buffer,
+                "n_rollout_steps": n_rollout_steps,
+                "n_steps": step,
+                "actions": buffer.actions[step],
+                "clipped_actions": clipped_actions[step],
+                "values": buffer.values[step],
+                "log_probs": buffer.log_probs[step],
+                "new_obs": new_obs,
+                "rewards": buffer.rewards[step],
+                "dones": dones[step],
+                "infos": infos,
+                "n_held": buffer.n_held[step],
+            }
+        )
+        if not callback.on_step():
+            return False
+        if ended:
+            model._update_info_buffer([infos[index] for index in ended], dones[step, ended])
+    return True

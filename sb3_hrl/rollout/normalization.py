@@ -1,0 +1,73 @@
+"""``VecNormalize`` with statistics that stay as they are during a rollout and learn from all of it at its end."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn, VecEnvWrapper
+
+
+def update_normalization(
+    normalize: VecNormalize, raw_obs: Sequence[Any] | None, rewards: np.ndarray, dones: np.ndarray
+) -> None:
+    """
+    Learn from a whole rollout at once: one batch of observations, and one of discounted returns.
+
+    :param normalize: whose statistics; they change only while it is training
+    :param raw_obs: observations after each step, ``T`` arrays (or dicts of arrays) [E, ...]; may be None without ``norm_obs``
+    :param rewards: as they came from the environments [T, E]
+    :param dones: whether an episode ended [T, E]
+    """
+    if not normalize.training:
+        normalize.returns[dones.any(axis=0)] = 0
+        return
+    if normalize.norm_obs:
+        assert raw_obs is not None
+        if isinstance(normalize.obs_rms, dict):
+            for key, obs_rms in normalize.obs_rms.items():
+                obs_rms.update(np.concatenate([obs[key] for obs in raw_obs]))
+        else:
+            normalize.obs_rms.update(np.concatenate(raw_obs))
+    returns = np.empty(rewards.shape)
+    for step in range(len(rewards)):
+        normalize.returns = returns[step] = normalize.returns * normalize.gamma + rewards[step]
+        normalize.returns = np.where(dones[step], 0.0, normalize.returns)
+    normalize.ret_rms.update(returns.reshape(-1))
+
+
+class FrozenNormalization(VecEnvWrapper):
+    """
+    Stands before a ``VecNormalize`` for the length of one rollout.
+
+    :param venv: whose statistics are to stay as they are until ``update``
+    """
+
+    venv: VecNormalize
+
+    def __init__(self, venv: VecNormalize) -> None:
+        super().__init__(venv)
+        self._raw_obs: list[Any] = []
+        self._rewards: list[np.ndarray] = []
+        self._dones: list[np.ndarray] = []
+
+    def reset(self) -> VecEnvObs:
+        raise RuntimeError("a rollout does not reset its environments")
+
+    def step_wait(self) -> VecEnvStepReturn:
+        is_training, returns = self.venv.training, self.venv.returns.copy()
+        self.venv.training = False
+        try:
+            obs, rewards, dones, infos = self.venv.step_wait()
+        finally:
+            # Callbacks, which may save it, see it as it is.
+            self.venv.training, self.venv.returns = is_training, returns
+        self._raw_obs.append(self.venv.old_obs)
+        self._rewards.append(self.venv.old_reward)
+        self._dones.append(dones)
+        return obs, rewards, dones, infos
+
+    def update(self) -> None:
+        """Learn from the rollout."""
+        if self._rewards:
+            update_normalization(self.venv, self._raw_obs, np.stack(self._rewards), np.stack(self._dones))
