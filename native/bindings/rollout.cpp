@@ -23,8 +23,7 @@ namespace {
 using PyLayer = std::tuple<Array<float>, Array<float>, std::string, double>;
 using PyNormalization = std::tuple<Array<double>, Array<double>, double>;
 
-std::unique_ptr<MlpPolicy> make_policy(const std::vector<PyLayer>& layers, const Array<float>& log_std) {
-  if (layers.empty()) throw std::invalid_argument("expected at least one layer");
+std::vector<LayerSpec> read_layers(const std::vector<PyLayer>& layers) {
   std::vector<LayerSpec> specs;
   for (const auto& [weight, bias, activation, parameter] : layers) {
     if (weight.ndim() != 2) throw std::invalid_argument("expected a weight with two axes");
@@ -32,7 +31,17 @@ std::unique_ptr<MlpPolicy> make_policy(const std::vector<PyLayer>& layers, const
     if (!specs.empty() && specs.back().n_out != n_in) throw std::invalid_argument("the layers do not fit together");
     specs.push_back({weight.data(), input(bias, n_out), n_in, n_out, activation, parameter});
   }
-  return std::make_unique<MlpPolicy>(specs, input(log_std, specs.back().n_out));
+  if (specs.empty()) throw std::invalid_argument("expected at least one layer");
+  return specs;
+}
+
+std::unique_ptr<MlpPolicy> make_policy(const std::vector<PyLayer>& actor, const std::vector<PyLayer>& critic,
+                                       const Array<float>& log_std) {
+  const std::vector<LayerSpec> actor_specs = read_layers(actor), critic_specs = read_layers(critic);
+  if (actor_specs.front().n_in != critic_specs.front().n_in || critic_specs.back().n_out != 1) {
+    throw std::invalid_argument("actor and critic do not fit together");
+  }
+  return std::make_unique<MlpPolicy>(actor_specs, critic_specs, input(log_std, actor_specs.back().n_out));
 }
 
 EpisodeEnds collect(Engine& engine, const MlpPolicy& policy, std::size_t n_steps, std::size_t shard_size,
@@ -40,7 +49,7 @@ EpisodeEnds collect(Engine& engine, const MlpPolicy& policy, std::size_t n_steps
                     const std::optional<Array<std::int32_t>>& n_hold, double gamma,
                     const std::optional<PyNormalization>& normalization, std::uint64_t noise_seed,
                     std::uint64_t first_decision, Array<double>& observations, Array<float>& actions, Array<float>& rewards,
-                    Array<float>& log_probs, Array<std::int64_t>& n_held, Array<std::uint8_t>& terminated,
+                    Array<float>& log_probs, Array<float>& values, Array<std::int64_t>& n_held, Array<std::uint8_t>& terminated,
                     Array<std::uint8_t>& truncated, Array<double>& infos, Array<double>& last_observations,
                     std::optional<Array<double>>& raw_observations) {
   const std::size_t n_envs = engine.n_envs(), n = n_steps * n_envs;
@@ -66,6 +75,7 @@ EpisodeEnds collect(Engine& engine, const MlpPolicy& policy, std::size_t n_steps
                           output(actions, n * n_actions),
                           output(rewards, n),
                           output(log_probs, n),
+                          output(values, n),
                           output(n_held, n),
                           output(terminated, n),
                           output(truncated, n),
@@ -99,7 +109,7 @@ py::array_t<double> matrix(const std::vector<double>& numbers, std::size_t n_row
 
 void bind_rollout(py::module_& module) {
   py::class_<MlpPolicy>(module, "MlpPolicy")
-      .def(py::init(&make_policy), py::arg("layers"), py::arg("log_std"));
+      .def(py::init(&make_policy), py::arg("actor"), py::arg("critic"), py::arg("log_std"));
 
   const auto array = [](const char* name) { return py::arg(name).noconvert(); };
   module.def("action_noise",
@@ -116,11 +126,11 @@ void bind_rollout(py::module_& module) {
                 const std::optional<Array<std::int32_t>>& n_hold, double gamma,
                 const std::optional<PyNormalization>& normalization, std::uint64_t noise_seed, std::uint64_t first_decision,
                 Array<double>& observations, Array<float>& actions, Array<float>& rewards, Array<float>& log_probs,
-                Array<std::int64_t>& n_held, Array<std::uint8_t>& terminated, Array<std::uint8_t>& truncated,
+                Array<float>& values, Array<std::int64_t>& n_held, Array<std::uint8_t>& terminated, Array<std::uint8_t>& truncated,
                 Array<double>& infos, Array<double>& last_observations, std::optional<Array<double>>& raw_observations) {
                const EpisodeEnds ends = collect(engine, policy, n_steps, shard_size, action_low, action_high, n_hold, gamma,
                                                 normalization, noise_seed, first_decision, observations, actions, rewards,
-                                                log_probs, n_held, terminated, truncated, infos, last_observations,
+                                                log_probs, values, n_held, terminated, truncated, infos, last_observations,
                                                 raw_observations);
                const std::size_t n = ends.ends.size();
                return std::make_tuple(
@@ -134,7 +144,7 @@ void bind_rollout(py::module_& module) {
              py::kw_only(), py::arg("engine"), py::arg("policy"), py::arg("n_steps"), py::arg("shard_size"),
              array("action_low"), array("action_high"), array("n_hold"), py::arg("gamma"), py::arg("normalization"),
              py::arg("noise_seed"), py::arg("first_decision"), array("observations"), array("actions"), array("rewards"),
-             array("log_probs"), array("n_held"), array("terminated"), array("truncated"), array("infos"),
+             array("log_probs"), array("values"), array("n_held"), array("terminated"), array("truncated"), array("infos"),
              array("last_observations"), array("raw_observations"));
 }
 

@@ -13,6 +13,9 @@
 namespace sb3_hrl {
 namespace {
 
+// Rows of one forward pass of the value function: enough for the matrix products, and still in the cache.
+constexpr std::size_t kValueRows = 512;
+
 using Activation = std::function<void(at::Tensor&)>;
 
 Activation make_activation(const std::string& name, double parameter) {
@@ -44,68 +47,75 @@ struct Layer {
   Activation activation;
 };
 
-}  // namespace
-
-struct MlpPolicy::Network {
+std::vector<Layer> make_layers(const std::vector<LayerSpec>& specs) {
   std::vector<Layer> layers;
-  at::Tensor scales;      // [n_actions]
-  at::Tensor log_scales;  // [n_actions]
-};
+  for (const LayerSpec& spec : specs) {
+    layers.push_back({copy_of(spec.weight, {size(spec.n_out), size(spec.n_in)}).t(), copy_of(spec.bias, {size(spec.n_out)}),
+                      make_activation(spec.activation, spec.parameter)});
+  }
+  return layers;
+}
 
-class MlpPolicy::MlpActor : public Actor {
+// A network with room for a batch of rows.
+class Forward : public Actor {
  public:
-  MlpActor(const Network& network, std::size_t n_rows)
-      : network_(network), obs_(at::zeros({size(n_rows), network.layers.front().transposed_weight.size(0)}, at::kFloat)) {
-    for (const Layer& layer : network.layers) {
+  Forward(const std::vector<Layer>& layers, std::size_t n_rows)
+      : layers_(layers), input_(at::zeros({size(n_rows), layers.front().transposed_weight.size(0)}, at::kFloat)) {
+    for (const Layer& layer : layers) {
       outputs_.push_back(at::empty({size(n_rows), layer.transposed_weight.size(1)}, at::kFloat));
     }
   }
 
-  float* obs() override { return obs_.data_ptr<float>(); }
+  float* obs() override { return input_.data_ptr<float>(); }
 
-  const float* means() override {
+  const float* output() override {
     const c10::InferenceMode guard;
-    const at::Tensor* input = &obs_;
+    const at::Tensor* input = &input_;
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
-      const Layer& layer = network_.layers[i];
-      at::addmm_out(outputs_[i], layer.bias, *input, layer.transposed_weight);
-      layer.activation(outputs_[i]);
+      at::addmm_out(outputs_[i], layers_[i].bias, *input, layers_[i].transposed_weight);
+      layers_[i].activation(outputs_[i]);
       input = &outputs_[i];
     }
     return input->data_ptr<float>();
   }
 
  private:
-  const Network& network_;
-  at::Tensor obs_;
+  const std::vector<Layer>& layers_;
+  at::Tensor input_;
   std::vector<at::Tensor> outputs_;
 };
 
-MlpPolicy::MlpPolicy(const std::vector<LayerSpec>& layers, const float* log_std) {
+}  // namespace
+
+struct MlpPolicy::Networks {
+  std::vector<Layer> actor, critic;
+  at::Tensor scales;      // [n_actions]
+  at::Tensor log_scales;  // [n_actions]
+};
+
+MlpPolicy::MlpPolicy(const std::vector<LayerSpec>& actor, const std::vector<LayerSpec>& critic, const float* log_std) {
   const c10::InferenceMode guard;
-  auto network = std::make_unique<Network>();
-  for (const LayerSpec& layer : layers) {
-    network->layers.push_back({copy_of(layer.weight, {size(layer.n_out), size(layer.n_in)}).t(),
-                               copy_of(layer.bias, {size(layer.n_out)}), make_activation(layer.activation, layer.parameter)});
-  }
-  network->scales = copy_of(log_std, {size(layers.back().n_out)}).exp();
-  network->log_scales = network->scales.log();
-  network_ = std::move(network);
+  auto networks = std::make_unique<Networks>();
+  networks->actor = make_layers(actor);
+  networks->critic = make_layers(critic);
+  networks->scales = copy_of(log_std, {size(actor.back().n_out)}).exp();
+  networks->log_scales = networks->scales.log();
+  networks_ = std::move(networks);
 }
 
 MlpPolicy::~MlpPolicy() = default;
 
 std::size_t MlpPolicy::n_obs() const {
-  return static_cast<std::size_t>(network_->layers.front().transposed_weight.size(0));
+  return static_cast<std::size_t>(networks_->actor.front().transposed_weight.size(0));
 }
 
-std::size_t MlpPolicy::n_actions() const { return static_cast<std::size_t>(network_->scales.size(0)); }
+std::size_t MlpPolicy::n_actions() const { return static_cast<std::size_t>(networks_->scales.size(0)); }
 
-const float* MlpPolicy::scales() const { return network_->scales.data_ptr<float>(); }
+const float* MlpPolicy::scales() const { return networks_->scales.data_ptr<float>(); }
 
 std::unique_ptr<Actor> MlpPolicy::make_actor(std::size_t n_rows) const {
   const c10::InferenceMode guard;
-  return std::make_unique<MlpActor>(*network_, n_rows);
+  return std::make_unique<Forward>(networks_->actor, n_rows);
 }
 
 void MlpPolicy::log_probs(const float* means, const float* actions, std::size_t n, float* log_probs) const {
@@ -113,10 +123,20 @@ void MlpPolicy::log_probs(const float* means, const float* actions, std::size_t 
   const at::Tensor loc = copy_of(means, {size(n), size(n_actions())});
   const at::Tensor value = copy_of(actions, {size(n), size(n_actions())});
   // torch.distributions.Normal.log_prob, in its order.
-  const at::Tensor variance = network_->scales.pow(2);
-  const at::Tensor each = -((value - loc).pow(2)) / (2 * variance) - network_->log_scales - std::log(std::sqrt(2 * M_PI));
+  const at::Tensor variance = networks_->scales.pow(2);
+  const at::Tensor each = -((value - loc).pow(2)) / (2 * variance) - networks_->log_scales - std::log(std::sqrt(2 * M_PI));
   const at::Tensor sums = each.sum(1);
   std::copy_n(sums.data_ptr<float>(), n, log_probs);
+}
+
+void MlpPolicy::values(const float* obs, std::size_t n, float* values) const {
+  const c10::InferenceMode guard;
+  for (std::size_t done = 0; done < n; done += kValueRows) {
+    const std::size_t n_rows = std::min(kValueRows, n - done);
+    Forward forward(networks_->critic, n_rows);
+    std::copy_n(obs + done * n_obs(), n_rows * n_obs(), forward.obs());
+    std::copy_n(forward.output(), n_rows, values + done);
+  }
 }
 
 OneTorchThread::OneTorchThread() : n_before_(at::get_num_threads()) {

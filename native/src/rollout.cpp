@@ -32,6 +32,7 @@ class Shard {
         terminal_obs_(n_obs_),
         reset_info_(engine.task().n_reset_info()),
         clipped_(n_actions_),
+        obs_(settings.n_steps * n * n_obs_),
         means_(settings.n_steps * n * n_actions_),
         actions_(settings.n_steps * n * n_actions_) {}
 
@@ -44,8 +45,10 @@ class Shard {
     for (std::size_t step = 0; step < settings_.n_steps; ++step) {
       // The shard's rows lie one behind the other.
       const double* obs = out_.observations + at(step, first_) * n_obs_;
-      std::transform(obs, obs + n_ * n_obs_, actor->obs(), [](double number) { return static_cast<float>(number); });
-      const float* means = actor->means();
+      float* kept_obs = obs_.data() + step * n_ * n_obs_;
+      std::transform(obs, obs + n_ * n_obs_, kept_obs, [](double number) { return static_cast<float>(number); });
+      std::copy_n(kept_obs, n_ * n_obs_, actor->obs());
+      const float* means = actor->output();
       for (std::size_t i = 0; i < n_; ++i) {
         try {
           draw(step, i, means + i * n_actions_, noise[i]);
@@ -57,17 +60,25 @@ class Shard {
         }
       }
     }
-    std::vector<float> log_probs(settings_.n_steps * n_);
-    policy_.log_probs(means_.data(), actions_.data(), log_probs.size(), log_probs.data());
-    for (std::size_t step = 0; step < settings_.n_steps; ++step) {
-      std::copy_n(log_probs.data() + step * n_, n_, out_.log_probs + at(step, first_));
-    }
+    const std::size_t n_rows = settings_.n_steps * n_;
+    std::vector<float> numbers(n_rows);
+    policy_.log_probs(means_.data(), actions_.data(), n_rows, numbers.data());
+    scatter(numbers, out_.log_probs);
+    policy_.values(obs_.data(), n_rows, numbers.data());
+    scatter(numbers, out_.values);
   }
 
   EpisodeEnds ends;
 
  private:
   std::size_t at(std::size_t step, std::size_t env_index) const { return step * engine_.n_envs() + env_index; }
+
+  // From [T, n] to the shard's part of [T, E].
+  void scatter(const std::vector<float>& numbers, float* out) const {
+    for (std::size_t step = 0; step < settings_.n_steps; ++step) {
+      std::copy_n(numbers.data() + step * n_, n_, out + at(step, first_));
+    }
+  }
 
   // torch.distributions.Normal.rsample: loc + eps * scale.
   void draw(std::size_t step, std::size_t i, const float* means, RandomStream& noise) {
@@ -130,6 +141,7 @@ class Shard {
   const std::size_t first_, n_, n_obs_, n_actions_;
   std::vector<double> terminal_obs_, reset_info_;
   std::vector<float> clipped_;          // [n_actions]
+  std::vector<float> obs_;              // [T, n, n_obs], as the policy takes them
   std::vector<float> means_, actions_;  // [T, n, n_actions]
 };
 

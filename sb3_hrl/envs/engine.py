@@ -241,6 +241,7 @@ class Engine:
         actions: np.ndarray,
         rewards: np.ndarray,
         log_probs: np.ndarray,
+        values: np.ndarray,
         n_held: np.ndarray,
     ) -> RolloutResult:
         """
@@ -258,6 +259,7 @@ class Engine:
         :param actions: ``[T, E, n_actions]`` float32, output, not clipped
         :param rewards: ``[T, E]`` float32, output
         :param log_probs: ``[T, E]`` float32, output
+        :param values: ``[T, E]`` float32, output: the values of ``observations``
         :param n_held: ``[T, E]`` int64, output
         :return: the rest
         """
@@ -284,6 +286,7 @@ class Engine:
             actions=_checked_array("actions", actions, (*shape, self.n_actions), (np.float32,)),
             rewards=_checked_array("rewards", rewards, shape, (np.float32,)),
             log_probs=_checked_array("log_probs", log_probs, shape, (np.float32,)),
+            values=_checked_array("values", values, shape, (np.float32,)),
             n_held=_checked_array("n_held", n_held, shape, (np.int64,)),
             terminated=terminated,
             truncated=truncated,

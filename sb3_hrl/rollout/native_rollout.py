@@ -5,6 +5,7 @@ The slow twin is SB3's ``collect_rollouts`` over the same environments; fed with
 """
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,17 +29,15 @@ from sb3_hrl.vec_env.native_vec_env import NativeVecEnv
 # Environments that one worker takes through the rollout at a time. The last bits of the actions depend on it (the last bit of
 # a matrix product depends on its number of rows), so it must not depend on the number of threads.
 SHARD_SIZE = 8
-# Rows of one forward pass of the value network.
-VALUE_CHUNK = 16384
-# Activations that the workers know, and the attribute that holds their one parameter.
-_ACTIVATIONS: dict[type[nn.Module], str | None] = {
-    nn.Identity: None,
-    nn.Tanh: None,
-    nn.ReLU: None,
-    nn.SiLU: None,
-    nn.ELU: "alpha",
-    nn.LeakyReLU: "negative_slope",
-    nn.GELU: "approximate",
+# Activations that the workers know, each with its one parameter.
+_ACTIVATIONS: dict[type[nn.Module], Callable[[Any], float]] = {
+    nn.Identity: lambda module: 0.0,
+    nn.Tanh: lambda module: 0.0,
+    nn.ReLU: lambda module: 0.0,
+    nn.SiLU: lambda module: 0.0,
+    nn.ELU: lambda module: module.alpha,
+    nn.LeakyReLU: lambda module: module.negative_slope,
+    nn.GELU: lambda module: float(module.approximate == "tanh"),
 }
 
 
@@ -77,9 +76,9 @@ def _why_policy_is_not_native(policy: BasePolicy) -> str | None:
             return f"the policy has a {type(part).__name__}, not a {expected.__name__}"
     if policy.squash_output:
         return "the policy squashes its actions"
-    for module in policy.mlp_extractor.policy_net:
+    for module in (*policy.mlp_extractor.policy_net, *policy.mlp_extractor.value_net):
         if type(module) is not nn.Linear and type(module) not in _ACTIVATIONS:
-            return f"the policy's network has a {type(module).__name__}"
+            return f"the policy's networks have a {type(module).__name__}"
     if any(parameter.dtype != th.float32 for parameter in policy.parameters()):
         return "the policy is not in float32"
     return None
@@ -90,17 +89,21 @@ def native_policy(policy: ActorCriticPolicy) -> Any:
     :param policy: one that ``why_lockstep`` has nothing against
     :return: a copy of its actor as it is now, for the workers
     """
-    layers: list[list[Any]] = []
-    for module in [*policy.mlp_extractor.policy_net, policy.action_net]:
+    extractor = policy.mlp_extractor
+    actor, critic = [*extractor.policy_net, policy.action_net], [*extractor.value_net, policy.value_net]
+    return native.load().MlpPolicy(_read_layers(actor), _read_layers(critic), _numpy(policy.log_std))
+
+
+def _read_layers(modules: list[nn.Module]) -> list[tuple[np.ndarray, np.ndarray, str, float]]:
+    """Weight, bias, activation and its parameter for each layer."""
+    layers: list[tuple[np.ndarray, np.ndarray, str, float]] = []
+    for module in modules:
         if isinstance(module, nn.Linear):
-            layers.append([_numpy(module.weight), _numpy(module.bias), "identity", 0.0])
+            layers.append((_numpy(module.weight), _numpy(module.bias), "identity", 0.0))
             continue
-        name = _ACTIVATIONS[type(module)]
-        parameter = 0.0 if name is None else getattr(module, name)
-        if isinstance(module, nn.GELU):
-            parameter = float(module.approximate == "tanh")
-        layers[-1][2:] = [type(module).__name__.lower(), parameter]
-    return native.load().MlpPolicy([tuple(layer) for layer in layers], _numpy(policy.log_std))
+        parameter = _ACTIVATIONS[type(module)](module)
+        layers[-1] = (*layers[-1][:2], type(module).__name__.lower(), parameter)
+    return layers
 
 
 def _numpy(tensor: th.Tensor) -> np.ndarray:
@@ -156,6 +159,7 @@ def collect_native(
         actions=buffer.actions,
         rewards=buffer.rewards,
         log_probs=buffer.log_probs,
+        values=buffer.values,
         n_held=buffer.n_held,
     )
     dones = result.terminated | result.truncated
@@ -173,9 +177,6 @@ def collect_native(
         normalize.old_reward = raw_rewards[-1]
         buffer.rewards[:] = normalize.normalize_reward(raw_rewards)
         terminal_obs = normalize.normalize_obs(terminal_obs)  # type: ignore[assignment]
-    buffer.values[:] = _predict_values(model, buffer.observations.reshape(-1, venv.task.observation_space.shape[0])).reshape(
-        n_steps, -1
-    )
     last_values = _predict_values(model, model._last_obs)
 
     is_going_on = _replay(model, venv, env, callback, buffer, result, dones, terminal_obs)
@@ -201,9 +202,8 @@ def _read_normalization(normalize: VecNormalize | None) -> ObsNormalization | No
 def _predict_values(model: OnPolicyAlgorithm, obs: Any) -> np.ndarray:
     """The values of observations [N, n_obs]; [N], float32."""
     with th.no_grad():
-        chunks = [obs_as_tensor(obs[i : i + VALUE_CHUNK], model.device) for i in range(0, len(obs), VALUE_CHUNK)]
-        values = [model.policy.predict_values(chunk) for chunk in chunks]  # type: ignore[arg-type]
-    return th.cat(values).flatten().cpu().numpy()
+        values = model.policy.predict_values(obs_as_tensor(obs, model.device))  # type: ignore[operator]
+    return values.flatten().cpu().numpy()
 
 
 def _bootstrap(

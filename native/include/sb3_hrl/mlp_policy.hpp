@@ -19,11 +19,11 @@ struct LayerSpec {
   double parameter;        // negative_slope or alpha; 1 for GELU's tanh approximation
 };
 
-// The actor of SB3's MlpPolicy, by the same ATen kernels in the same order, so that it gives the same bits.
+// SB3's MlpPolicy, by the same ATen kernels in the same order, so that it gives the same bits.
 class MlpPolicy : public Policy {
  public:
-  // Throws std::invalid_argument for an unknown activation. `log_std` is [n_out of the last layer].
-  MlpPolicy(const std::vector<LayerSpec>& layers, const float* log_std);
+  // Throws std::invalid_argument for an unknown activation. `log_std` is [n_out of the actor's last layer].
+  MlpPolicy(const std::vector<LayerSpec>& actor, const std::vector<LayerSpec>& critic, const float* log_std);
   ~MlpPolicy() override;
 
   std::size_t n_obs() const override;
@@ -31,11 +31,11 @@ class MlpPolicy : public Policy {
   const float* scales() const override;
   std::unique_ptr<Actor> make_actor(std::size_t n_rows) const override;
   void log_probs(const float* means, const float* actions, std::size_t n, float* log_probs) const override;
+  void values(const float* obs, std::size_t n, float* values) const override;
 
  private:
-  struct Network;
-  class MlpActor;
-  std::unique_ptr<const Network> network_;
+  struct Networks;
+  std::unique_ptr<const Networks> networks_;
 };
 
 // While it lives, ATen works in this thread without threads of its own; afterwards this thread has as many as before. ATen

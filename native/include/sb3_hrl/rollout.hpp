@@ -16,6 +16,7 @@ struct RolloutArrays {
   float* actions;             // [T, E, n_actions], not clipped
   float* rewards;             // [T, E]
   float* log_probs;           // [T, E]
+  float* values;              // [T, E], of `observations`
   std::int64_t* n_held;       // [T, E]
   std::uint8_t* terminated;   // [T, E]
   std::uint8_t* truncated;    // [T, E]
