@@ -104,6 +104,28 @@ class Instability:
     @property
     def seed(self) -> int: ...
 
+class MlpPolicy:
+    def __init__(
+        self,
+        actor: collections.abc.Sequence[
+            tuple[
+                typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
+                typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
+                str,
+                typing.SupportsFloat | typing.SupportsIndex,
+            ]
+        ],
+        critic: collections.abc.Sequence[
+            tuple[
+                typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
+                typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
+                str,
+                typing.SupportsFloat | typing.SupportsIndex,
+            ]
+        ],
+        log_std: typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
+    ) -> None: ...
+
 class Task:
     def __init__(self, spec: TaskSpec) -> None: ...
     @property
@@ -160,7 +182,53 @@ class ThreadPool:
     @property
     def n_threads(self) -> int: ...
 
+def action_noise(
+    seed: typing.SupportsInt | typing.SupportsIndex,
+    first_decision: typing.SupportsInt | typing.SupportsIndex,
+    n_steps: typing.SupportsInt | typing.SupportsIndex,
+    n_envs: typing.SupportsInt | typing.SupportsIndex,
+    n_actions: typing.SupportsInt | typing.SupportsIndex,
+) -> numpy.typing.NDArray[numpy.float32]: ...
 def available_cpus() -> int: ...
 def build_info() -> BuildInfo: ...
+def collect_rollout(
+    engine: Engine,
+    policy: MlpPolicy,
+    n_steps: typing.SupportsInt | typing.SupportsIndex,
+    shard_size: typing.SupportsInt | typing.SupportsIndex,
+    action_low: numpy.typing.NDArray[numpy.float32],
+    action_high: numpy.typing.NDArray[numpy.float32],
+    n_hold: numpy.typing.NDArray[numpy.int32] | None,
+    gamma: typing.SupportsFloat | typing.SupportsIndex,
+    normalization: tuple[
+        typing.Annotated[numpy.typing.ArrayLike, numpy.float64],
+        typing.Annotated[numpy.typing.ArrayLike, numpy.float64],
+        typing.SupportsFloat | typing.SupportsIndex,
+    ]
+    | None,
+    noise_seed: typing.SupportsInt | typing.SupportsIndex,
+    first_decision: typing.SupportsInt | typing.SupportsIndex,
+    observations: numpy.typing.NDArray[numpy.float64],
+    actions: numpy.typing.NDArray[numpy.float32],
+    rewards: numpy.typing.NDArray[numpy.float32],
+    log_probs: numpy.typing.NDArray[numpy.float32],
+    values: numpy.typing.NDArray[numpy.float32],
+    n_held: numpy.typing.NDArray[numpy.int64],
+    terminated: numpy.typing.NDArray[numpy.uint8],
+    truncated: numpy.typing.NDArray[numpy.uint8],
+    infos: numpy.typing.NDArray[numpy.float64],
+    last_observations: numpy.typing.NDArray[numpy.float64],
+    raw_observations: numpy.typing.NDArray[numpy.float64] | None,
+) -> tuple[
+    numpy.typing.NDArray[numpy.int64],
+    numpy.typing.NDArray[numpy.int64],
+    numpy.typing.NDArray[numpy.float64],
+    numpy.typing.NDArray[numpy.int64],
+    numpy.typing.NDArray[numpy.bool],
+    numpy.typing.NDArray[numpy.uint64],
+    numpy.typing.NDArray[numpy.uint64],
+    numpy.typing.NDArray[numpy.float64],
+    numpy.typing.NDArray[numpy.float64],
+]: ...
 def compile_model(path: str) -> bytes: ...
 def known_terms() -> list[TermInfo]: ...

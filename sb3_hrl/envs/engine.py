@@ -294,9 +294,7 @@ class Engine:
             last_observations=last_obs,
             raw_observations=raw_obs,
         )
-        return RolloutResult(
-            terminated.view(np.bool_), truncated.view(np.bool_), infos, last_obs, raw_obs, EpisodeEnds(*ends)
-        )
+        return RolloutResult(terminated.view(np.bool_), truncated.view(np.bool_), infos, last_obs, raw_obs, EpisodeEnds(*ends))
 
     def instabilities(self) -> list[Instability]:
         """

@@ -11,13 +11,13 @@ from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
-from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import MaybeCallback
+from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from sb3_hrl.carried import Carried, carry
 from sb3_hrl.hppo.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
-from sb3_hrl.rollout.native_rollout import SHARD_SIZE, collect_native, why_lockstep
+from sb3_hrl.rollout.native_rollout import collect_native, default_shard_size, why_lockstep
 from sb3_hrl.rollout.normalization import FrozenNormalization
 from sb3_hrl.rollout.time_aware import TimeAwareCallback, TimeAwareDictRolloutBuffer, TimeAwareRolloutBuffer
 from sb3_hrl.wrappers import ActionHold
@@ -52,19 +52,76 @@ class HPPO(PPO):
     hold_decisions: int | None = None
     # Steps of all environments since ``learn`` began.
     n_simulated_steps: int = 0
-    # Environments that a native worker takes through the rollout at a time; the last bits of a result depend on it.
-    shard_size: int = SHARD_SIZE
+    # Environments that a native worker takes through the rollout at a time; None for ``default_shard_size``.
+    shard_size: int | None = None
     # Where native rollouts are in their random numbers: the seed is drawn when the first one begins. Saved with the model.
     noise_seed: int | None = None
     n_noise_decisions: int = 0
     _lockstep_reason: str | None = None
 
-    def __init__(self, *args: Any, rollout: str = "auto", freeze_normalization: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        policy: str | type[ActorCriticPolicy],
+        env: GymEnv | str,
+        learning_rate: float | Schedule = 3e-4,
+        n_steps: int = 2048,
+        batch_size: int = 64,
+        n_epochs: int = 10,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+        clip_range: float | Schedule = 0.2,
+        clip_range_vf: float | Schedule | None = None,
+        normalize_advantage: bool = True,
+        ent_coef: float = 0.0,
+        vf_coef: float = 0.5,
+        max_grad_norm: float = 0.5,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        rollout_buffer_class: type[RolloutBuffer] | None = None,
+        rollout_buffer_kwargs: dict[str, Any] | None = None,
+        target_kl: float | None = None,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: th.device | str = "auto",
+        _init_setup_model: bool = True,
+        rollout: str = "auto",
+        freeze_normalization: bool = False,
+    ) -> None:
         if rollout not in ("auto", "native", "lockstep"):
             raise ValueError(f"HPPO: rollout: expected 'auto', 'native' or 'lockstep', got {rollout!r}")
         self.rollout = rollout
         self.freeze_normalization = freeze_normalization
-        super().__init__(*args, **kwargs)
+        super().__init__(
+            policy,
+            env,
+            learning_rate=learning_rate,
+            n_steps=n_steps,
+            batch_size=batch_size,
+            n_epochs=n_epochs,
+            gamma=gamma,
+            gae_lambda=gae_lambda,
+            clip_range=clip_range,
+            clip_range_vf=clip_range_vf,
+            normalize_advantage=normalize_advantage,
+            ent_coef=ent_coef,
+            vf_coef=vf_coef,
+            max_grad_norm=max_grad_norm,
+            use_sde=use_sde,
+            sde_sample_freq=sde_sample_freq,
+            rollout_buffer_class=rollout_buffer_class,
+            rollout_buffer_kwargs=rollout_buffer_kwargs,
+            target_kl=target_kl,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            policy_kwargs=policy_kwargs,
+            verbose=verbose,
+            seed=seed,
+            device=device,
+            _init_setup_model=_init_setup_model,
+        )
 
     def _setup_model(self) -> None:
         # SB3's own buffers come from a saved PPO.
@@ -110,7 +167,8 @@ class HPPO(PPO):
                 self.noise_seed = int(th.randint(2**62, ()).item())
             noise = self.noise_seed, self.n_noise_decisions
             self.n_noise_decisions += n_rollout_steps
-            return collect_native(self, env, callback, rollout_buffer, n_rollout_steps, self.shard_size, *noise)
+            shard_size = self.shard_size or default_shard_size(env.num_envs)
+            return collect_native(self, env, callback, rollout_buffer, n_rollout_steps, shard_size, *noise)
         callback.update_locals({"n_held": None})  # no native rollout
         if not (self.freeze_normalization and isinstance(env, VecNormalize)):
             return super().collect_rollouts(env, callback, rollout_buffer, n_rollout_steps)

@@ -26,9 +26,6 @@ from sb3_hrl.rollout.normalization import update_normalization
 from sb3_hrl.rollout.time_aware import TimeAwareRolloutBuffer
 from sb3_hrl.vec_env.native_vec_env import NativeVecEnv
 
-# Environments that one worker takes through the rollout at a time. The last bits of the actions depend on it (the last bit of
-# a matrix product depends on its number of rows), so it must not depend on the number of threads.
-SHARD_SIZE = 8
 # Activations that the workers know, each with its one parameter.
 _ACTIVATIONS: dict[type[nn.Module], Callable[[Any], float]] = {
     nn.Identity: lambda module: 0.0,
@@ -39,6 +36,20 @@ _ACTIVATIONS: dict[type[nn.Module], Callable[[Any], float]] = {
     nn.LeakyReLU: lambda module: module.negative_slope,
     nn.GELU: lambda module: float(module.approximate == "tanh"),
 }
+
+
+def default_shard_size(n_envs: int) -> int:
+    """
+    How many environments a worker takes through the rollout at a time: four shards at least, so that four workers have
+    something to do, and no more than eight rows, where the forward pass costs little beside the physics.
+
+    The last bits of the actions depend on it (the last bit of a matrix product depends on its number of rows), so it must not
+    depend on the number of threads.
+
+    :param n_envs: number of environments
+    :return: the size of a shard
+    """
+    return max(2, min(8, n_envs // 4))
 
 
 def why_lockstep(policy: BasePolicy, env: VecEnv, buffer: Any) -> str | None:
@@ -76,9 +87,13 @@ def _why_policy_is_not_native(policy: BasePolicy) -> str | None:
             return f"the policy has a {type(part).__name__}, not a {expected.__name__}"
     if policy.squash_output:
         return "the policy squashes its actions"
-    for module in (*policy.mlp_extractor.policy_net, *policy.mlp_extractor.value_net):
-        if type(module) is not nn.Linear and type(module) not in _ACTIVATIONS:
-            return f"the policy's networks have a {type(module).__name__}"
+    for network in (policy.mlp_extractor.policy_net, policy.mlp_extractor.value_net):
+        for index, module in enumerate(network):
+            is_linear = type(module) is nn.Linear and module.bias is not None
+            if not is_linear and type(module) not in _ACTIVATIONS:
+                return f"the policy's networks have a {type(module).__name__}"
+            if not is_linear and (index == 0 or type(network[index - 1]) is not nn.Linear):
+                return "the policy's networks have an activation that does not follow a linear layer"
     if any(parameter.dtype != th.float32 for parameter in policy.parameters()):
         return "the policy is not in float32"
     return None
@@ -202,7 +217,7 @@ def _read_normalization(normalize: VecNormalize | None) -> ObsNormalization | No
 def _predict_values(model: OnPolicyAlgorithm, obs: Any) -> np.ndarray:
     """The values of observations [N, n_obs]; [N], float32."""
     with th.no_grad():
-        values = model.policy.predict_values(obs_as_tensor(obs, model.device))  # type: ignore[operator]
+        values = model.policy.predict_values(obs_as_tensor(obs, model.device))
     return values.flatten().cpu().numpy()
 
 

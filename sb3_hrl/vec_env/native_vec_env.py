@@ -167,7 +167,9 @@ class NativeVecEnv(VecEnv):
         result = self._engine.collect_rollout(policy, n_hold=n_hold, gamma=gamma, normalization=normalization, **arguments)
         ends = result.ends
         self._set_reset_infos(ends.env_index.tolist(), ends.reset_infos)
-        for index, is_unstable, seed, n_total_steps in zip(*(column.tolist() for column in (ends[1], *ends[4:7])), strict=True):
+        for index, is_unstable, seed, n_total_steps in zip(
+            *(column.tolist() for column in (ends[1], *ends[4:7])), strict=True
+        ):
             self._n_unstable_in_a_row[index] = self._n_unstable_in_a_row[index] + 1 if is_unstable else 0
             if is_unstable:
                 self._report_unstable(index, seed, n_total_steps)

@@ -22,9 +22,9 @@ Hopper-v5:
 HOPPER = ["--env", "Hopper-v5", "-conf", "own.yml", "--seed", "0", "--eval-freq", "128", "--eval-episodes", "2"]
 
 
-def _train(folder: Path, *options: str, vec_env_wrapper: str = "", algo: str = "hppo") -> Path:
+def _train(folder: Path, *options: str, vec_env_wrapper: str = "", algo: str = "hppo", more: str = "") -> Path:
     folder.mkdir(exist_ok=True)
-    (folder / "own.yml").write_text(CONFIG + (f"  vec_env_wrapper: {vec_env_wrapper}\n" if vec_env_wrapper else ""))
+    (folder / "own.yml").write_text(CONFIG + (f"  vec_env_wrapper: {vec_env_wrapper}\n" if vec_env_wrapper else "") + more)
     process = run_zoo("train", "--algo", algo, *HOPPER, *options, cwd=folder)
     assert "is used as it is" not in process.stderr
     return folder / f"logs/{algo}/Hopper-v5_1"
@@ -38,7 +38,7 @@ def test_a_native_run_is_the_ordinary_run(tmp_path: Path) -> None:
     """Physics and arithmetic are bit-equal and nothing is drawn at a reset, so the whole run is: episodes and evaluations."""
     ordinary = _train(tmp_path / "ordinary")
     for name, options in {"sb3_hrl.vec_env.native": [], "native": ["--vec-env", "subproc"]}.items():
-        fast = _train(tmp_path / name, *options, vec_env_wrapper=name)
+        fast = _train(tmp_path / name, *options, vec_env_wrapper=name, more="  rollout: lockstep\n")
         for rank in range(2):
             rows = _monitor_rows(fast, rank)
             assert len(rows) > 2
@@ -46,6 +46,16 @@ def test_a_native_run_is_the_ordinary_run(tmp_path: Path) -> None:
         left, right = (np.load(run / "evaluations.npz") for run in (ordinary, fast))
         assert np.array_equal(left["results"], right["results"])
         assert np.array_equal(left["ep_lengths"], right["ep_lengths"])
+
+
+def test_autonomous_rollouts(tmp_path: Path) -> None:
+    run = _train(tmp_path, vec_env_wrapper="native", more="  rollout: native\n")
+    assert sum(len(_monitor_rows(run, rank)) for rank in range(2)) > 4
+    assert np.load(run / "evaluations.npz")["timesteps"].tolist() == [128, 256]
+    assert (run / "Hopper-v5" / "vecnormalize.pkl").is_file()
+    assert (run / "Hopper-v5" / "config.yml").read_text().count("rollout") == 1
+    common = ["--algo", "hppo", "--env", "Hopper-v5", "-f", "logs"]
+    assert "Mean reward:" in run_zoo("enjoy", *common, "--no-render", "-n", "150", cwd=tmp_path).stdout
 
 
 @pytest.mark.usefixtures("opengl")

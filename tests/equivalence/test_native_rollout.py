@@ -1,0 +1,527 @@
+"""Autonomous rollouts: the same numbers as SB3's own loop, whatever the threads; and all that a user sees of a rollout."""
+
+import csv
+import hashlib
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch as th
+from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.logger import KVWriter, Logger
+from stable_baselines3.common.running_mean_std import RunningMeanStd
+from stable_baselines3.common.vec_env import VecCheckNan, VecNormalize
+from torch import nn
+
+from sb3_hrl import native
+from sb3_hrl.errors import NativeError
+from sb3_hrl.hppo import HPPO
+from sb3_hrl.rollout.native_rollout import default_shard_size, native_policy
+from sb3_hrl.vec_env import NativeVecEnv
+from sb3_hrl.vec_env.native_vec_env import MAX_UNSTABLE_IN_A_ROW
+from sb3_hrl.wrappers import ActionHold
+
+ARRAYS = ("observations", "actions", "log_probs", "rewards", "episode_starts", "values", "n_held", "advantages", "returns")
+NOISE_SEED = 77
+HOLD = {"hold_seconds": 0.024}
+ANNEALED_HOLD = {"start_seconds": 0.064, "end_seconds": 0.008, "anneal_decisions": 100}
+
+
+def _make(
+    rollout: str = "native",
+    env_id: str = "Hopper-v5",
+    n_envs: int = 8,
+    n_steps: int = 32,
+    norm: dict[str, Any] | None = None,
+    shard_size: int | None = None,
+    env: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> Any:
+    """A model with its environments; by default one shard holds all of them."""
+    venv: Any = NativeVecEnv(env_id, n_envs=n_envs, **(env or {}))
+    if norm is not None:
+        venv = VecNormalize(venv, **norm)
+    batch_size = n_steps * n_envs // 4 if n_envs * n_steps % 4 == 0 else n_steps * n_envs
+    defaults = {"batch_size": batch_size, "n_epochs": 2, "seed": 3, "device": "cpu", "freeze_normalization": True}
+    model = HPPO("MlpPolicy", venv, n_steps=n_steps, rollout=rollout, **{**defaults, **kwargs})
+    model.shard_size = n_envs if shard_size is None else shard_size
+    model.noise_seed = NOISE_SEED
+    return model
+
+
+def _learn(model: Any, n_rollouts: int, callback: Any = None, **kwargs: Any) -> Any:
+    """Train; a lock-step model is fed with the random numbers that the native workers draw."""
+    n_envs, n_actions = model.n_envs, model.action_space.shape[0]
+    n_steps = model.n_steps * n_rollouts
+    noise = iter(native.load().action_noise(model.noise_seed, model.n_noise_decisions, n_steps, n_envs, n_actions))
+    with pytest.MonkeyPatch.context() as patch:
+        if model.rollout == "lockstep":
+            patch.setattr(th.distributions.normal, "_standard_normal", lambda *_, **__: th.as_tensor(next(noise)))
+            model.n_noise_decisions += n_steps
+        return model.learn(n_steps * n_envs, callback=callback, **kwargs)
+
+
+def _state(model: Any) -> dict[str, np.ndarray]:
+    """All that training has changed."""
+    state = {f"buffer.{name}": getattr(model.rollout_buffer, name) for name in ARRAYS}
+    state |= {f"policy.{name}": tensor.numpy() for name, tensor in model.policy.state_dict().items()}
+    state |= {"last_obs": model._last_obs, "last_starts": model._last_episode_starts}
+    state["counts"] = np.array([model.num_timesteps, model.n_simulated_steps, model.hold_decisions or 0])
+    state["episodes"] = np.array([(episode["r"], episode["l"]) for episode in model.ep_info_buffer])
+    normalize = model.get_vec_normalize_env()
+    if normalize is not None:
+        statistics = {"ret_rms": normalize.ret_rms} | ({"obs_rms": normalize.obs_rms} if normalize.norm_obs else {})
+        for name, rms in statistics.items():
+            state[name] = np.array([*np.atleast_1d(rms.mean), *np.atleast_1d(rms.var), rms.count])
+        state |= {"returns": normalize.returns, "old_obs": normalize.old_obs, "old_reward": normalize.old_reward}
+    return state
+
+
+def _differences(first: Any, second: Any) -> list[str]:
+    left, right = _state(first), _state(second)
+    assert left.keys() == right.keys()
+    is_equal = {name: np.array_equal(left[name], right[name]) and left[name].dtype == right[name].dtype for name in left}
+    return [name for name in left if not is_equal[name]]
+
+
+def _digest(model: Any) -> str:
+    digest = hashlib.sha256()
+    for name, array in _state(model).items():
+        digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+# --- the same numbers as lock-step ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("norm", "hold"),
+    [
+        (None, None),
+        ({}, None),
+        ({"norm_obs": False}, None),
+        ({"norm_reward": False, "clip_obs": 0.5}, None),
+        ({"training": False}, None),
+        (None, HOLD),
+        ({}, ANNEALED_HOLD),
+    ],
+    ids=str,
+)
+def test_ten_updates_are_those_of_lockstep(norm: dict[str, Any] | None, hold: dict[str, Any] | None) -> None:
+    """Hopper terminates and is not truncated in so few steps, so there is no bootstrap and all of it is exact."""
+    models = [_learn(_make(rollout, norm=norm, env={"hold": hold}), 10) for rollout in ("native", "lockstep")]
+    assert _differences(*models) == []
+    assert len(models[0].ep_info_buffer) > 50
+
+
+def test_other_noise_or_statistics_that_are_not_frozen_would_differ() -> None:
+    model = _learn(_make(norm={}), 2)
+    assert {"buffer.actions", "buffer.values", "obs_rms"} <= set(
+        _differences(model, _learn(_make("lockstep", norm={}, freeze_normalization=False), 2))
+    )
+    other = _make("lockstep", norm={})
+    other.noise_seed += 1
+    assert "buffer.actions" in _differences(model, _learn(other, 2))
+
+
+@pytest.mark.parametrize("hold", [None, HOLD], ids=str)
+def test_bootstraps_agree_up_to_rounding(hold: dict[str, Any] | None) -> None:
+    """Lock-step bootstraps row by row, and a product of one row rounds differently."""
+    settings: dict[str, Any] = {"norm": {}, "env": {"max_episode_steps": 10, "hold": hold}}
+    fast, slow = (_learn(_make(rollout, **settings), 1) for rollout in ("native", "lockstep"))
+    assert set(_differences(fast, slow)) <= {"buffer.rewards", "buffer.advantages", "buffer.returns"} | {
+        name for name in _state(fast) if name.startswith("policy.")
+    }
+    left, right = fast.rollout_buffer, slow.rollout_buffer
+    np.testing.assert_allclose(left.rewards, right.rewards, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(left.advantages, right.advantages, rtol=0, atol=1e-5)
+    # Without the bootstrap it would be far off.
+    unlimited = _learn(_make(**{**settings, "env": {"hold": hold}}), 1).rollout_buffer
+    is_cut = left.episode_starts[1:] > unlimited.episode_starts[1:]
+    assert is_cut.any()
+    first_cut = np.argmax(is_cut.any(axis=1))
+    here = is_cut[first_cut]
+    assert (np.abs(left.rewards[first_cut][here] - unlimited.rewards[first_cut][here]) > 1e-4).all()
+
+
+@pytest.mark.parametrize(("n_envs", "shard_size"), [(8, 3), (7, 2), (5, 8), (1, 1)])
+def test_shards_agree_up_to_rounding(n_envs: int, shard_size: int) -> None:
+    left = _learn(_make(n_envs=n_envs, n_steps=16, shard_size=shard_size), 1).rollout_buffer
+    right = _learn(_make("lockstep", n_envs=n_envs, n_steps=16), 1).rollout_buffer
+    for name in ARRAYS:
+        np.testing.assert_allclose(getattr(left, name), getattr(right, name), rtol=1e-3, atol=1e-4, err_msg=name)
+    assert left.actions.std() > 0.5
+
+
+@pytest.mark.parametrize(
+    "policy_kwargs",
+    [
+        *({"activation_fn": activation} for activation in (nn.ReLU, nn.ELU, nn.LeakyReLU, nn.SiLU, nn.GELU, nn.Identity)),
+        {"net_arch": []},
+        {"net_arch": {"pi": [32], "vf": [16, 8]}, "log_std_init": -1.0, "ortho_init": False},
+        {"net_arch": [128, 256, 128]},
+        {"share_features_extractor": False},
+    ],
+    ids=str,
+)
+def test_networks(policy_kwargs: dict[str, Any]) -> None:
+    """Wide layers round the values of all steps at once differently from those of one step; the actions are exact."""
+    fast, slow = (_learn(_make(rollout, policy_kwargs=policy_kwargs), 1).rollout_buffer for rollout in ("native", "lockstep"))
+    for name in ARRAYS:
+        is_of_values = name in ("values", "advantages", "returns")
+        tolerance = 1e-5 if is_of_values else 0
+        np.testing.assert_allclose(getattr(fast, name), getattr(slow, name), rtol=0, atol=tolerance, err_msg=name)
+    assert np.abs(fast.values).max() > 1e-3
+
+
+def test_log_probs_and_values_are_sb3s() -> None:
+    model = _make(n_envs=6, norm={}, shard_size=2, n_epochs=1, learning_rate=0.0)
+    buffer = _learn(model, 1).rollout_buffer
+    # `get` has put environment after environment by now.
+    with th.no_grad():
+        values, log_probs, _ = model.policy.evaluate_actions(*(th.as_tensor(a) for a in (buffer.observations, buffer.actions)))
+    assert np.allclose(log_probs.numpy(), buffer.log_probs.flatten(), rtol=0, atol=2e-6)
+    assert np.allclose(values.numpy().flatten(), buffer.values.flatten(), rtol=0, atol=2e-6)
+    assert not np.allclose(log_probs.numpy()[::-1], buffer.log_probs.flatten(), rtol=0, atol=2e-6)
+
+
+def test_modes_may_alternate() -> None:
+    modes = _make(norm={}, env={"hold": ANNEALED_HOLD})
+    slow = _make("lockstep", norm={}, env={"hold": ANNEALED_HOLD})
+    for rollout in ("native", "lockstep", "native", "lockstep"):
+        modes.rollout = rollout
+        for model in (modes, slow):
+            np.random.seed(0)  # of the minibatches: the two share it
+            _learn(model, 1, reset_num_timesteps=False)
+        assert _differences(modes, slow) == []
+        inner = [model.get_vec_normalize_env().venv for model in (modes, slow)]
+        assert inner[0].reset_infos == inner[1].reset_infos
+        assert inner[0].get_attr("hold_decisions") == inner[1].get_attr("hold_decisions")
+    assert inner[0].reset_infos[0]
+
+
+# --- the same numbers for any number of threads -----------------------------------------------------------------------
+
+
+def _thread_digest(n_threads: int, noise_seed: int | None = None) -> str:
+    model = _make(n_envs=11, n_steps=16, shard_size=2, norm={}, env={"n_threads": n_threads, "max_episode_steps": 12})
+    model.noise_seed = noise_seed  # by default drawn from the model's own random numbers
+    return _digest(_learn_plainly(model))
+
+
+def _learn_plainly(model: Any) -> Any:
+    return model.learn(3 * model.n_steps * model.n_envs)
+
+
+def test_threads_change_no_byte() -> None:
+    digests = {n_threads: _thread_digest(n_threads) for n_threads in (1, 2, 3, 8)}
+    assert len(set(digests.values())) == 1
+    assert _thread_digest(2, noise_seed=1) != digests[2]
+    code = "from tests.equivalence.test_native_rollout import _thread_digest as d; import tests.conftest; print(d(2))"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output.split()[-1] == digests[2]
+
+
+def test_the_seed_decides() -> None:
+    def actions(seed: int | None) -> bytes:
+        model = _make(n_steps=8, n_epochs=1, seed=seed)
+        model.noise_seed = None
+        return _learn_plainly(model).rollout_buffer.actions.tobytes()
+
+    assert actions(1) == actions(1)
+    assert actions(1) != actions(2)
+    assert actions(None) != actions(None)
+
+
+def test_noise_is_standard_normal_and_has_no_gaps() -> None:
+    noise = native.load().action_noise(5, 0, 500, 40, 3)
+    assert noise.dtype == np.float32
+    assert abs(noise.mean()) < 0.02
+    assert abs(noise.std() - 1) < 0.02
+    assert len(np.unique(noise)) > 0.99 * noise.size
+    assert np.array_equal(native.load().action_noise(5, 200, 300, 20, 3), noise[200:, :20])
+    assert np.abs(np.corrcoef(noise[:, :, 0].T) - np.eye(40)).max() < 0.25
+
+
+def test_torch_threads_stay_the_learners() -> None:
+    before = th.get_num_threads()
+    seen: list[int] = []
+    try:
+        th.set_num_threads(2)
+        for n_threads in (1, 3):
+            _learn_plainly(_make(n_steps=8, shard_size=2, env={"n_threads": n_threads}))
+            thread = threading.Thread(target=lambda: seen.append(th.get_num_threads()))
+            thread.start(), thread.join()
+            seen.append(th.get_num_threads())
+    finally:
+        th.set_num_threads(before)
+    assert seen == [2] * 4
+
+
+def test_the_shard_size_depends_on_the_environments_only() -> None:
+    assert [default_shard_size(n) for n in (1, 8, 16, 32, 1024)] == [2, 2, 4, 8, 8]
+
+
+# --- normalisation ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rollout", ["native", "lockstep"])
+def test_statistics_learn_from_the_whole_rollout(rollout: str, tmp_path: Path) -> None:
+    model = _make(rollout, norm={"gamma": 0.9, "clip_obs": 1e9, "clip_reward": 1e9})
+    normalize = model.get_vec_normalize_env()
+    obs_rms, ret_rms = RunningMeanStd(shape=(11,)), RunningMeanStd(shape=())
+    raw: dict[str, list[np.ndarray]] = {"obs": [], "returns": []}
+    returns = np.zeros(8)
+
+    def note(locals_: dict[str, Any], globals_: dict[str, Any]) -> bool:
+        nonlocal returns, obs_rms
+        obs_rms = normalize.obs_rms.copy()
+        assert normalize.training
+        assert normalize.obs_rms.count == pytest.approx(8, abs=0.01)  # only the reset so far
+        raw["obs"].append(locals_["new_obs"] * np.sqrt(normalize.obs_rms.var + normalize.epsilon) + normalize.obs_rms.mean)
+        returns = returns * 0.9 + locals_["rewards"] * np.sqrt(normalize.ret_rms.var + normalize.epsilon)
+        raw["returns"].append(returns)
+        returns = np.where(locals_["dones"], 0, returns)
+        return True
+
+    _learn(model, 1, callback=note)
+    ret_rms.update(np.concatenate(raw["returns"]))
+    obs_rms.update(np.concatenate(raw["obs"]))
+    assert normalize.ret_rms.count == pytest.approx(8 * 32, abs=0.01)
+    assert normalize.ret_rms.var == pytest.approx(ret_rms.var, rel=1e-5)
+    assert normalize.obs_rms.count == pytest.approx(8 + 8 * 32, abs=0.01)
+    assert np.allclose(normalize.obs_rms.mean, obs_rms.mean, rtol=0, atol=1e-5)
+    assert np.allclose(normalize.obs_rms.var, obs_rms.var, rtol=1e-4)
+    normalize.save(tmp_path / "vecnormalize.pkl")
+    loaded: Any = VecNormalize.load(str(tmp_path / "vecnormalize.pkl"), NativeVecEnv("Hopper-v5"))
+    assert type(loaded) is VecNormalize
+    assert np.array_equal(loaded.obs_rms.mean, normalize.obs_rms.mean)
+
+
+# --- callbacks --------------------------------------------------------------------------------------------------------
+
+
+class _Recorder(BaseCallback):
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[dict[str, Any]] = []
+        self.events: list[str] = []
+
+    def _on_rollout_start(self) -> None:
+        self.events.append("start")
+
+    def _on_rollout_end(self) -> None:
+        self.events.append("end")
+
+    def _on_step(self) -> bool:
+        names = ("new_obs", "rewards", "dones", "actions", "clipped_actions", "values", "log_probs", "n_steps")
+        step = {name: np.copy(th.as_tensor(self.locals[name]).numpy()).squeeze() for name in names}
+        infos = [dict(info) for info in self.locals["infos"]]
+        for info in infos:
+            for name in ("episode", "hold_episode"):
+                if name in info:
+                    info[name] = {key: value for key, value in info[name].items() if key != "t"}
+        self.steps.append({**step, "infos": infos, "n": (self.num_timesteps, self.model.num_timesteps)})
+        self.steps[-1]["hold_decisions"] = self.model.hold_decisions  # type: ignore[attr-defined]
+        self.events.append("step")
+        return True
+
+
+@pytest.mark.parametrize("hold", [None, HOLD], ids=str)
+def test_callbacks_see_every_step_as_in_lockstep(hold: dict[str, Any] | None, tmp_path: Path) -> None:
+    recorders, rows = [], []
+    for rollout in ("native", "lockstep"):
+        files = [str(tmp_path / f"{rollout}{index}.monitor.csv") for index in range(8)]
+        env = {"hold": hold, "max_episode_steps": 15, "monitor_files": files, "info_keywords": ("x_position",)}
+        model = _make(rollout, norm={}, env=env, n_epochs=1, learning_rate=0.0)
+        recorders.append(_Recorder())
+        # A learning rate of zero: bootstraps that are rounded differently do not change the next rollout.
+        _learn(model, 2, callback=recorders[-1])
+        model.env.close()
+        rows.append([[row[:2] + row[3:] for row in csv.reader(Path(file).read_text().splitlines()[2:])] for file in files])
+    fast, slow = recorders
+    assert fast.events == slow.events == (["start"] + ["step"] * 32 + ["end"]) * 2
+    for left, right in zip(fast.steps, slow.steps, strict=True):
+        np.testing.assert_equal(left, right)
+    assert fast.steps[-1]["n"] == (2 * 32 * 8,) * 2
+    assert sum("episode" in info for step in fast.steps for info in step["infos"]) > 16
+    # A hold's time-outs are bootstrapped, and cleared, by our own callback after the user's.
+    assert sum(info["TimeLimit.truncated"] for step in fast.steps for info in step["infos"]) > 8
+    assert rows[0] == rows[1]
+    assert all(len(lines) > 2 for lines in rows[0])
+
+
+def test_a_callback_stops_training() -> None:
+    model = _make(n_envs=4)
+    _learn(model, 4, callback=lambda locals_, globals_: locals_["self"].num_timesteps < 4 * 40)
+    assert model.num_timesteps == 4 * 40
+    assert model._n_updates == 2  # one rollout, of two epochs
+    # The environments ran to the end of the rollout, and training goes on from there.
+    _learn(model, 1, reset_num_timesteps=False)
+    assert model.num_timesteps == 4 * (40 + 32)
+
+
+@pytest.mark.filterwarnings("ignore:rich is experimental")
+def test_evaluation_checkpoints_and_progress_bar(tmp_path: Path) -> None:
+    model = _make(n_envs=4, norm={}, n_epochs=1)
+    eval_env = VecNormalize(NativeVecEnv("Hopper-v5"), training=False, norm_reward=False)
+    callbacks: list[BaseCallback] = [
+        EvalCallback(eval_env, eval_freq=20, n_eval_episodes=1, log_path=str(tmp_path), verbose=0),
+        CheckpointCallback(save_freq=50, save_path=str(tmp_path), save_vecnormalize=True),
+    ]
+    _learn(model, 2, callback=callbacks, progress_bar=True)
+    assert np.load(tmp_path / "evaluations.npz")["timesteps"].tolist() == [80, 160, 240]
+    assert (tmp_path / "rl_model_200_steps.zip").is_file()
+    assert (tmp_path / "rl_model_vecnormalize_200_steps.pkl").is_file()
+    assert HPPO.load(tmp_path / "rl_model_200_steps", device="cpu").num_timesteps == 200
+
+
+def test_infos_are_built_when_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[int] = []
+    make_info = NativeVecEnv._make_info
+    monkeypatch.setattr(NativeVecEnv, "_make_info", lambda *args: built.append(1) or make_info(*args))  # type: ignore[func-returns-value]
+    model = _learn(_make(), 1)
+    n_ended = int(model.rollout_buffer.episode_starts[1:].sum() + model._last_episode_starts.sum())
+    assert len(built) == n_ended < 32 * 8 / 4
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    model = _learn(_make(norm={}), 1)
+    model.save(tmp_path / "model")
+    env = VecNormalize(NativeVecEnv("Hopper-v5", n_envs=8))
+    loaded = HPPO.load(tmp_path / "model", env=env, device="cpu")
+    assert (loaded.rollout, loaded.freeze_normalization, loaded.shard_size) == ("native", True, 8)
+    loaded.learn(256)
+    assert loaded.num_timesteps == 256
+
+
+# --- which mode -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make_env", "kwargs", "reason"),
+    [
+        (lambda: make_vec_env("Hopper-v5", n_envs=2), {}, "the environments are a DummyVecEnv, not a NativeVecEnv"),
+        (
+            lambda: VecCheckNan(NativeVecEnv("Hopper-v5", n_envs=2)),
+            {},
+            "the environments are a VecCheckNan around a NativeVecEnv",
+        ),
+        (
+            lambda: NativeVecEnv("Hopper-v5", n_envs=2),
+            {"use_sde": True},
+            "the policy has a StateDependentNoiseDistribution, not a DiagGaussianDistribution",
+        ),
+        (
+            lambda: NativeVecEnv("Hopper-v5", n_envs=2),
+            {"policy_kwargs": {"activation_fn": nn.Softplus}},
+            "the policy's networks have a Softplus",
+        ),
+    ],
+    ids=["dummy", "wrapper", "gSDE", "activation"],
+)
+def test_the_reason_is_said(
+    make_env: Callable[[], Any], kwargs: dict[str, Any], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = make_env()
+    with pytest.raises(ValueError, match=f"HPPO: rollout: 'native' is not possible: {reason}"):
+        HPPO("MlpPolicy", env, rollout="native", device="cpu", **kwargs)
+    model = HPPO("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=1, device="cpu", verbose=1, **kwargs)
+    model.learn(128)
+    assert capsys.readouterr().out.count(f"Rollouts in lock-step, since {reason}") == 1
+    HPPO("MlpPolicy", env, n_steps=32, batch_size=32, device="cpu", rollout="lockstep", verbose=1, **kwargs)
+    assert "lock-step" not in capsys.readouterr().out
+    env.close()
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    with pytest.raises(ValueError, match="HPPO: rollout: expected 'auto', 'native' or 'lockstep', got 'fast'"):
+        HPPO("MlpPolicy", "Pendulum-v1", rollout="fast")
+
+
+def test_auto_is_native_where_it_can_be() -> None:
+    model = _learn(_make("auto", env={"hold": HOLD}), 1)
+    assert _differences(model, _learn(_make("native", env={"hold": HOLD}), 1)) == []
+    assert model.n_noise_decisions == 32
+    native_cls: Any = NativeVecEnv
+    wrapped = make_vec_env("Hopper-v5", n_envs=2, vec_env_cls=native_cls, wrapper_class=ActionHold)
+    assert HPPO("MlpPolicy", wrapped, rollout="native", device="cpu", n_steps=32).learn(64).n_noise_decisions == 32
+
+
+# --- when things go wrong ---------------------------------------------------------------------------------------------
+
+
+class _Break(BaseCallback):
+    """Puts environment 1 into a state that no integrator survives, before every rollout."""
+
+    def _on_rollout_start(self) -> None:
+        self.training_env.env_method("set_state", np.array([0, 1.25, 0, 0, 0, 0]), np.full(6, 1e30), indices=[1])
+
+    def _on_step(self) -> bool:
+        return True
+
+
+class _Rows(KVWriter):
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        self.rows.append(dict(key_values))
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_simulation_that_breaks_down_is_reset_counted_and_logged() -> None:
+    model, rows = _make(norm={}), _Rows()
+    model.set_logger(Logger(None, [rows]))
+    recorder = _Recorder()
+    with pytest.warns(RuntimeWarning, match=r"Hopper-v5, environment 1 \(seed 4, step 1\): the simulation broke down"):
+        _learn(model, 1, callback=[_Break(), recorder])
+    assert rows.rows[0]["rollout/n_unstable"] == 1
+    assert 0 < rows.rows[0]["time/handover_ms"] < 100
+    assert [info.get("unstable") for info in recorder.steps[0]["infos"]] == [None, True] + [None] * 6
+    assert all(np.isfinite(array).all() for array in _state(model).values())
+
+
+@pytest.mark.filterwarnings("ignore:.*broke down, and was reset:RuntimeWarning")
+def test_too_many_in_a_row_stop_the_training() -> None:
+    model = _make(n_envs=2, n_steps=1, batch_size=2)
+    message = rf"environment 1 \(seed 4, step 10\).* broke down in {MAX_UNSTABLE_IN_A_ROW} episodes in a row"
+    with pytest.raises(NativeError, match=message):
+        _learn(model, 50, callback=_Break())
+    assert model.num_timesteps == 2 * (MAX_UNSTABLE_IN_A_ROW - 1)
+
+
+def test_a_failing_worker_names_environment_and_step() -> None:
+    model = _make(n_envs=4, shard_size=2)
+    good = {name: tensor.clone() for name, tensor in model.policy.state_dict().items()}
+    model.policy.action_net.weight.data.fill_(np.nan)
+    with pytest.raises(NativeError, match="environment 0, step 0 of its episode, step 0 of the rollout: the policy gave"):
+        _learn(model, 1)
+    model.policy.load_state_dict(good)
+    assert np.isfinite(_learn(model, 1).rollout_buffer.actions).all()
+
+
+def test_arrays_of_another_kind_are_refused() -> None:
+    engine: Any = NativeVecEnv("Hopper-v5", n_envs=2)._engine
+    shapes = {"observations": (4, 2, 11), "actions": (4, 2, 3), "rewards": (4, 2), "log_probs": (4, 2), "values": (4, 2)}
+    arrays = {name: np.zeros(shape, np.float64 if name == "observations" else np.float32) for name, shape in shapes.items()}
+    arrays["n_held"] = np.zeros((4, 2), np.int64)
+    settings = {"shard_size": 2, "n_hold": None, "gamma": 1.0, "normalization": None, "noise_seed": 0, "first_decision": 0}
+    for name, array, message in (
+        ("actions", np.zeros((4, 2, 3)), "actions: expected float32, got float64"),
+        ("rewards", np.zeros((2, 4), np.float32), r"rewards: expected the shape \(4, 2\), got \(2, 4\)"),
+        ("values", np.zeros((2, 4), np.float32).T, "values: expected a C-contiguous array"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            engine.collect_rollout(None, **{**settings, **arrays, name: array})
+    other = _make(env_id="HalfCheetah-v5", n_envs=2)
+    with pytest.raises(ValueError, match="the policy is for 17 observations and 6 actions, the task has 11 and 3"):
+        engine.collect_rollout(native_policy(other.policy), **settings, **arrays)
