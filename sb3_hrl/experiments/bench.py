@@ -22,6 +22,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
 from sb3_hrl import native
+from sb3_hrl.hppo import HPPO
 from sb3_hrl.vec_env import NativeVecEnv
 
 
@@ -103,12 +104,11 @@ def _machine() -> dict[str, Any]:
 # --- the contestants
 
 
-def _collector(setting: Setting, venv: VecEnv) -> Contestant:
-    """SB3's own rollout over a VecEnv."""
+def _collector(setting: Setting, venv: VecEnv, algorithm: type[PPO] = PPO, **kwargs: Any) -> Contestant:
+    """The rollout of an algorithm over a VecEnv; by default SB3's own."""
     policy_kwargs = {"net_arch": {"pi": list(setting.net_arch), "vf": list(setting.net_arch)}}
-    model = PPO(
-        "MlpPolicy", venv, n_steps=setting.n_steps, batch_size=setting.n_envs, policy_kwargs=policy_kwargs, device="cpu"
-    )
+    kwargs |= {"n_steps": setting.n_steps, "batch_size": setting.n_envs, "policy_kwargs": policy_kwargs, "device": "cpu"}
+    model = algorithm("MlpPolicy", venv, **kwargs)
     _, callback = model._setup_learn(setting.n_envs * setting.n_steps)
 
     def run() -> None:
@@ -127,6 +127,10 @@ def _sb3_subproc(setting: Setting) -> Contestant:
 
 def _native_step(setting: Setting) -> Contestant:
     return _collector(setting, NativeVecEnv(setting.env_id, setting.n_envs))
+
+
+def _native_rollout(setting: Setting) -> Contestant:
+    return _collector(setting, NativeVecEnv(setting.env_id, setting.n_envs), HPPO, rollout="native")
 
 
 def _physics(setting: Setting) -> Contestant:
@@ -169,6 +173,7 @@ CONTESTANTS: dict[str, Callable[[Setting], Contestant]] = {
     "sb3_dummy": _sb3_dummy,
     "sb3_subproc": _sb3_subproc,
     "native_step": _native_step,
+    "native_rollout": _native_rollout,
     "physics": _physics,
     "envpool": _envpool,
 }

@@ -12,9 +12,10 @@ SMALL = ["bench", "rollout", "--env", "Hopper-v5", "--n-envs", "2", "--n-steps",
 
 def test_rollout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "bench.json"
-    assert main([*SMALL, "--total-timesteps", "40", "--only", "sb3_dummy", "native_step", "physics", "--json", str(file)]) == 0
+    names = ["sb3_dummy", "native_step", "native_rollout", "physics"]
+    assert main([*SMALL, "--total-timesteps", "40", "--only", *names, "--json", str(file)]) == 0
     report = json.loads(file.read_text())
-    assert list(report["sps"]) == ["sb3_dummy", "native_step", "physics"]
+    assert list(report["sps"]) == names
     assert all(rate > 0 for rate in report["sps"].values())
     assert report["settings"]["n_rounds"] == 3  # 40 steps in rollouts of 16
     assert all(len(seconds) == 3 for seconds in report["seconds"].values())
