@@ -133,7 +133,10 @@ class HPPO(PPO):
                 f"HPPO: rollout_buffer_class: expected a subclass of TimeAwareRolloutBuffer or TimeAwareDictRolloutBuffer, "
                 f"got {self.rollout_buffer_class.__name__}"
             )
+        # It sets the random seed; a model that was loaded goes on with its random numbers all the same.
+        noise = self.noise_seed, self.n_noise_decisions
         super()._setup_model()
+        self.noise_seed, self.n_noise_decisions = noise
         if self.env is not None:
             self._meet_hold(self.env)
             self._can_run_natively(self.env)

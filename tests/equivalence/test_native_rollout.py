@@ -525,3 +525,12 @@ def test_arrays_of_another_kind_are_refused() -> None:
     other = _make(env_id="HalfCheetah-v5", n_envs=2)
     with pytest.raises(ValueError, match="the policy is for 17 observations and 6 actions, the task has 11 and 3"):
         engine.collect_rollout(native_policy(other.policy), **settings, **arrays)
+
+
+def test_a_loaded_model_does_not_draw_the_same_noise_again(tmp_path: Path) -> None:
+    model = HPPO("MlpPolicy", NativeVecEnv("Hopper-v5", 2), n_steps=16, batch_size=16, seed=3, device="cpu").learn(32)
+    model.save(tmp_path / "model")
+    loaded = HPPO.load(tmp_path / "model", env=NativeVecEnv("Hopper-v5", 2), device="cpu")
+    assert (loaded.noise_seed, loaded.n_noise_decisions) == (model.noise_seed, 16)
+    loaded.set_random_seed(4)  # who asks for other random numbers gets them
+    assert (loaded.noise_seed, loaded.n_noise_decisions) == (None, 0)
