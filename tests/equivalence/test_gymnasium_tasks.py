@@ -66,6 +66,14 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
 CASES = [(env_id, options) for env_id in OPTIONS for options in [{}, *OPTIONS[env_id]]]
 
 
+@pytest.fixture(autouse=True)
+def _gymnasium_s_own_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """rl_zoo3, once another test has imported it, replaces gymnasium's TimeLimit by one that reports other flags."""
+    time_limit = gym.wrappers.TimeLimit
+    if time_limit.__module__ == "rl_zoo3.gym_patches":
+        monkeypatch.setattr(gym.wrappers, "TimeLimit", time_limit.__base__)
+
+
 def case_name(case: Any) -> str:
     return case.removesuffix("-v5") if isinstance(case, str) else "+".join(case) or "default"
 
