@@ -14,7 +14,7 @@ import pytest
 import torch as th
 from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.logger import KVWriter, Logger
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecCheckNan, VecNormalize
 from torch import nn
@@ -26,6 +26,7 @@ from sb3_hrl.rollout.native_rollout import default_shard_size, native_policy
 from sb3_hrl.vec_env import NativeVecEnv
 from sb3_hrl.vec_env.native_vec_env import MAX_UNSTABLE_IN_A_ROW
 from sb3_hrl.wrappers import ActionHold
+from tests.records import Records
 
 ARRAYS = ("observations", "actions", "log_probs", "rewards", "episode_starts", "values", "n_held", "advantages", "returns")
 NOISE_SEED = 77
@@ -467,19 +468,8 @@ class _Break(BaseCallback):
         return True
 
 
-class _Rows(KVWriter):
-    def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
-
-    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
-        self.rows.append(dict(key_values))
-
-    def close(self) -> None:
-        pass
-
-
 def test_a_simulation_that_breaks_down_is_reset_counted_and_logged() -> None:
-    model, rows = _make(norm={}), _Rows()
+    model, rows = _make(norm={}), Records()
     model.set_logger(Logger(None, [rows]))
     recorder = _Recorder()
     with pytest.warns(RuntimeWarning, match=r"Hopper-v5, environment 1 \(seed 4, step 1\): the simulation broke down"):

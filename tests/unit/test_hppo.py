@@ -11,7 +11,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.logger import KVWriter, Logger
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
@@ -20,6 +20,7 @@ from sb3_hrl.hppo import HPPO
 from sb3_hrl.rollout import TimeAwareRolloutBuffer
 from sb3_hrl.wrappers import ActionHold
 from tests.envs import ScriptedEnv
+from tests.records import Records
 
 KWARGS: dict[str, Any] = {"n_steps": 8, "batch_size": 8, "n_epochs": 1, "seed": 0, "device": "cpu"}
 
@@ -30,17 +31,6 @@ def _annealed() -> gym.Env:
 
 def _venv(n_envs: int = 2) -> VecEnv:
     return DummyVecEnv([_annealed] * n_envs)
-
-
-class _Records(KVWriter):
-    def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
-
-    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
-        self.rows.append(dict(key_values))
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.mark.parametrize("vec_env_cls", [DummyVecEnv, SubprocVecEnv])
@@ -126,7 +116,7 @@ def test_without_a_hold_actions_are_plain() -> None:
 
 
 def test_logs() -> None:
-    records = _Records()
+    records = Records()
     model = HPPO("MlpPolicy", _venv(), **KWARGS)
     model.set_logger(Logger(None, [records]))
     model.learn(32)
