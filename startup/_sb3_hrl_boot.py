@@ -1,7 +1,7 @@
 """
 Makes rl-zoo3 know the plug-ins of sb3-hrl, at the price of one meta-path finder.
 
-``sb3_hrl.pth`` imports this module when the interpreter starts (from Python 3.15 on ``sb3_hrl.start`` calls ``install``).
+``SB3_HRL.pth`` imports this module when the interpreter starts (from Python 3.15 on ``SB3_HRL.start`` calls ``install``).
 Nothing else happens until one of four rl_zoo3 modules is imported; then ``sb3_hrl.zoo.hook.after_import`` gets that module.
 ``SB3_HRL_NO_ZOO_HOOK=1`` switches it off; ``python -m sb3_hrl.zoo train ...`` then does the same on request.
 """

@@ -151,8 +151,8 @@ def test_the_hook_can_be_off() -> None:
 
 def test_both_start_up_files_name_the_boot_module() -> None:
     startup = Path(__file__).parents[2] / "startup"
-    assert (startup / "sb3_hrl.pth").read_text() == "import _sb3_hrl_boot\n"
-    module, _, function = (startup / "sb3_hrl.start").read_text().strip().partition(":")
+    assert (startup / "SB3_HRL.pth").read_text() == "import _sb3_hrl_boot\n"
+    module, _, function = (startup / "SB3_HRL.start").read_text().strip().partition(":")
     assert callable(getattr(importlib.import_module(module), function))
 
 
