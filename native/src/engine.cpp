@@ -27,7 +27,7 @@ Engine::Engine(const TaskSpec& spec, std::size_t n_envs, int n_threads, std::uin
 void Engine::run(std::size_t n, const std::function<std::size_t(std::size_t)>& environment,
                  const std::function<void(std::size_t)>& call) {
   const std::size_t n_shares = n_threads_ == 1 ? 1 : std::min(kSharesPerThread * static_cast<std::size_t>(n_threads_), n);
-  pool_.run(n_shares, [&](std::size_t share) {
+  run_in_workers(n_shares, [&](std::size_t share) {
     std::exception_ptr first_error;
     for (std::size_t i = share * n / n_shares; i < (share + 1) * n / n_shares; ++i) {
       try {
@@ -42,6 +42,11 @@ void Engine::run(std::size_t n, const std::function<std::size_t(std::size_t)>& e
     }
     if (first_error) std::rethrow_exception(first_error);
   });
+}
+
+void Engine::run_in_workers(std::size_t n, const ThreadPool::Task& call) {
+  const NoTimers guard;
+  pool_.run(n, call);
 }
 
 void Engine::reset(const std::size_t* indices, const std::optional<std::uint64_t>* seeds, std::size_t n, double* obs,

@@ -1,6 +1,7 @@
 #include "sb3_hrl/mujoco_handle.hpp"
 
 #include <cstdio>
+#include <mutex>
 #include <stdexcept>
 
 #include "sb3_hrl/errors.hpp"
@@ -19,6 +20,13 @@ void handle_message(const mjLogMessage* message) {
   std::longjmp(current_guard->place, 1);
 }
 
+std::mutex timers_mutex;  // guards what follows, and our changes of mjcb_time
+int n_without_timers = 0;
+mjfTime clock_before = nullptr;
+
+// Not a null pointer: another thread may stand between MuJoCo's look at the pointer and its call.
+mjtNum no_time() { return 0.0; }
+
 }  // namespace
 
 MessageGuard::MessageGuard()
@@ -32,6 +40,20 @@ MessageGuard::~MessageGuard() {
 }
 
 std::string MessageGuard::message() const { return last_error; }
+
+NoTimers::NoTimers() {
+  const std::lock_guard<std::mutex> lock(timers_mutex);
+  if (n_without_timers++ == 0) {
+    clock_before = mjcb_time;
+    mjcb_time = no_time;
+  }
+}
+
+NoTimers::~NoTimers() {
+  const std::lock_guard<std::mutex> lock(timers_mutex);
+  // Somebody may have set a clock of his own meanwhile.
+  if (--n_without_timers == 0 && mjcb_time == no_time) mjcb_time = clock_before;
+}
 
 void throw_mujoco_error(const MessageGuard& guard) { throw NativeError("MuJoCo: " + guard.message()); }
 

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 
@@ -34,24 +37,28 @@ class Shard {
         clipped_(n_actions_),
         obs_(settings.n_steps * n * n_obs_),
         means_(settings.n_steps * n * n_actions_),
-        actions_(settings.n_steps * n * n_actions_) {}
-
-  void run() {
-    const std::unique_ptr<Actor> actor = policy_.make_actor(n_);
-    std::vector<RandomStream> noise;
+        actions_(settings.n_steps * n * n_actions_),
+        actor_(policy.make_actor(n)) {
     for (std::size_t i = 0; i < n_; ++i) {
-      noise.push_back(noise_stream(settings_.noise_seed, first_ + i, settings_.first_decision, n_actions_));
+      noise_.push_back(noise_stream(settings_.noise_seed, first_ + i, settings_.first_decision, n_actions_));
     }
-    for (std::size_t step = 0; step < settings_.n_steps; ++step) {
+  }
+
+  std::size_t n_done() const { return n_done_; }
+
+  // The next steps, up to `end`.
+  void advance(std::size_t end) {
+    for (; n_done_ < end; ++n_done_) {
+      const std::size_t step = n_done_;
       // The shard's rows lie one behind the other.
       const double* obs = out_.observations + at(step, first_) * n_obs_;
       float* kept_obs = obs_.data() + step * n_ * n_obs_;
       std::transform(obs, obs + n_ * n_obs_, kept_obs, [](double number) { return static_cast<float>(number); });
-      std::copy_n(kept_obs, n_ * n_obs_, actor->obs());
-      const float* means = actor->output();
+      std::copy_n(kept_obs, n_ * n_obs_, actor_->obs());
+      const float* means = actor_->output();
       for (std::size_t i = 0; i < n_; ++i) {
         try {
-          draw(step, i, means + i * n_actions_, noise[i]);
+          draw(step, i, means + i * n_actions_, noise_[i]);
           step_environment(step, first_ + i);
         } catch (const std::exception& error) {
           throw NativeError("environment " + std::to_string(first_ + i) + ", step " +
@@ -60,6 +67,10 @@ class Shard {
         }
       }
     }
+  }
+
+  // What is left to do after the last step.
+  void finish() {
     const std::size_t n_rows = settings_.n_steps * n_;
     std::vector<float> numbers(n_rows);
     policy_.log_probs(means_.data(), actions_.data(), n_rows, numbers.data());
@@ -143,6 +154,96 @@ class Shard {
   std::vector<float> clipped_;          // [n_actions]
   std::vector<float> obs_;              // [T, n, n_obs], as the policy takes them
   std::vector<float> means_, actions_;  // [T, n, n_actions]
+  const std::unique_ptr<Actor> actor_;
+  std::vector<RandomStream> noise_;  // [n]
+  std::size_t n_done_ = 0;
+};
+
+// Steps of a shard between two looks at the others.
+constexpr std::size_t kPieceSteps = 16;
+// Shards under way at a time, for each thread.
+constexpr std::size_t kOpenShards = 4;
+
+// Whose turn it is. A thread takes the shard that is furthest behind, among the first that are not finished, through the next
+// piece of the rollout: so they come to the end together, and no thread waits for another's last shard. Which thread takes
+// which piece changes no result.
+class Course {
+ public:
+  Course(std::size_t n_shards, std::size_t n_steps, int n_threads, const std::function<std::unique_ptr<Shard>(std::size_t)>& make)
+      : ends(n_shards),
+        n_steps_(n_steps),
+        n_open_(kOpenShards * static_cast<std::size_t>(n_threads)),
+        make_(make),
+        entries_(n_shards) {}
+
+  // Work until no shard is left to take.
+  void work() {
+    for (std::size_t index = take(); index < entries_.size(); index = take()) {
+      bool is_finished = true;
+      std::exception_ptr error;
+      try {
+        is_finished = advance(index);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      const std::lock_guard<std::mutex> lock(mutex_);
+      entries_[index].is_running = false;
+      entries_[index].is_finished = is_finished;
+      entries_[index].error = error;
+      if (is_finished) entries_[index].shard.reset();
+    }
+  }
+
+  void throw_first_error() const {
+    for (const Entry& entry : entries_) {
+      if (entry.error) std::rethrow_exception(entry.error);
+    }
+  }
+
+  std::vector<EpisodeEnds> ends;  // [n_shards]
+
+ private:
+  struct Entry {
+    bool is_running = false;
+    bool is_finished = false;
+    std::exception_ptr error;
+    std::size_t n_done = 0;
+    std::unique_ptr<Shard> shard;  // while under way; only the thread that runs it looks at it
+  };
+
+  // A shard for this thread, or the number of shards if there is none.
+  std::size_t take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::size_t best = entries_.size(), n_open = 0;
+    while (first_ < entries_.size() && entries_[first_].is_finished) ++first_;
+    for (std::size_t i = first_; i < entries_.size() && n_open < n_open_; ++i) {
+      if (entries_[i].is_finished) continue;
+      ++n_open;
+      if (!entries_[i].is_running && (best == entries_.size() || entries_[i].n_done < entries_[best].n_done)) best = i;
+    }
+    if (best < entries_.size()) {
+      entries_[best].is_running = true;
+      entries_[best].n_done += kPieceSteps;
+    }
+    return best;
+  }
+
+  // Returns whether the shard is at its end.
+  bool advance(std::size_t index) {
+    std::unique_ptr<Shard>& shard = entries_[index].shard;
+    if (!shard) shard = make_(index);
+    shard->advance(std::min(shard->n_done() + kPieceSteps, n_steps_));
+    if (shard->n_done() < n_steps_) return false;
+    shard->finish();
+    ends[index] = std::move(shard->ends);
+    return true;
+  }
+
+  const std::size_t n_steps_, n_open_;
+  const std::function<std::unique_ptr<Shard>(std::size_t)>& make_;
+  std::mutex mutex_;           // guards what follows
+  std::size_t first_ = 0;      // all before it are finished
+  std::vector<Entry> entries_;
 };
 
 // The shards' episodes as one list, in the order in which they would have ended step by step.
@@ -194,15 +295,15 @@ EpisodeEnds collect_rollout(Engine& engine, const Policy& policy, const RolloutS
   }
   if (size < 1) throw std::invalid_argument("shard_size must be one or more");
   const std::size_t n_shards = (n_envs + size - 1) / size;
-  std::vector<EpisodeEnds> parts(n_shards);
-  engine.pool().run(n_shards, [&](std::size_t index) {
-    in_worker([&] {
-      Shard shard(engine, policy, settings, out, index * size, std::min(size, n_envs - index * size));
-      shard.run();
-      parts[index] = std::move(shard.ends);
-    });
+  const std::function<std::unique_ptr<Shard>(std::size_t)> make = [&](std::size_t index) {
+    return std::make_unique<Shard>(engine, policy, settings, out, index * size, std::min(size, n_envs - index * size));
+  };
+  Course course(n_shards, settings.n_steps, engine.n_threads(), make);
+  engine.run_in_workers(static_cast<std::size_t>(engine.n_threads()), [&](std::size_t) {
+    in_worker([&] { course.work(); });
   });
-  return merge(parts, policy.n_obs(), engine.task().n_reset_info());
+  course.throw_first_error();
+  return merge(course.ends, policy.n_obs(), engine.task().n_reset_info());
 }
 
 }  // namespace sb3_hrl

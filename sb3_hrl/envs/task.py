@@ -203,19 +203,31 @@ class Task:
         :param row: one environment's row of ``StepResult.infos``
         :return: the info as gymnasium has it: numbers, and copies of the arrays
         """
-        return _unpack(row, self.info_columns)
+        return _unpack(row[None], self.info_columns)[0]
+
+    def infos(self, rows: np.ndarray) -> list[dict[str, Any]]:
+        """
+        :param rows: rows of ``StepResult.infos``
+        :return: the info of each
+        """
+        return _unpack(rows, self.info_columns)
 
     def reset_info(self, row: np.ndarray) -> dict[str, Any]:
         """
         :param row: one environment's row of ``StepResult.reset_infos``
         :return: the info of a reset as gymnasium has it
         """
-        return _unpack(row, self.reset_info_columns)
+        return _unpack(row[None], self.reset_info_columns)[0]
 
 
-def _unpack(row: np.ndarray, columns: Mapping[str, int | slice]) -> dict[str, Any]:
-    numbers = row.tolist()  # much faster than one element at a time
-    return {key: row[at].copy() if isinstance(at, slice) else numbers[at] for key, at in columns.items()}
+def _unpack(rows: np.ndarray, columns: Mapping[str, int | slice]) -> list[dict[str, Any]]:
+    numbers = rows.tolist()  # much faster than one element at a time
+    if tuple(columns.values()) == tuple(range(rows.shape[1])):
+        return [dict(zip(columns, row, strict=True)) for row in numbers]
+    return [
+        {key: row[at].copy() if isinstance(at, slice) else plain[at] for key, at in columns.items()}
+        for row, plain in zip(rows, numbers, strict=True)
+    ]
 
 
 def native_tasks() -> dict[str, Path]:

@@ -247,25 +247,27 @@ def _replay(
     """Show every step to the callbacks, as SB3's ``collect_rollouts`` would have. False if one of them stops the training."""
     space: Any = model.action_space
     clipped_actions = np.clip(buffer.actions, space.low, space.high)
-    n_rollout_steps = len(dones)
-    for step in range(n_rollout_steps):
-        infos, ended = venv.replay_step(result, step, buffer.n_held[step], terminal_obs)
+    last_obs: Any = model._last_obs
+    callback.update_locals(
+        {
+            "self": model,
+            "env": env,
+            "callback": callback,
+            "rollout_buffer": buffer,
+            "n_rollout_steps": len(dones),
+        }
+    )
+    for step, (infos, ended) in enumerate(venv.replay(result, buffer.n_held, terminal_obs)):
         model.num_timesteps += env.num_envs
-        is_last = step == n_rollout_steps - 1
-        new_obs = model._last_obs if is_last else buffer.observations[step + 1].astype(model._last_obs.dtype)  # type: ignore[union-attr]
+        is_last = step == len(dones) - 1
         callback.update_locals(
             {
-                "self": model,
-                "env": env,
-                "callback": callback,
-                "rollout_buffer": buffer,
-                "n_rollout_steps": n_rollout_steps,
                 "n_steps": step,
                 "actions": buffer.actions[step],
                 "clipped_actions": clipped_actions[step],
                 "values": buffer.values[step],
                 "log_probs": buffer.log_probs[step],
-                "new_obs": new_obs,
+                "new_obs": last_obs if is_last else buffer.observations[step + 1].astype(last_obs.dtype),
                 "rewards": buffer.rewards[step],
                 "dones": dones[step],
                 "infos": infos,

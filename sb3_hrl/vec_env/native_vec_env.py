@@ -2,7 +2,8 @@
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any, NoReturn, overload
 
 import gymnasium as gym
@@ -99,7 +100,7 @@ class NativeVecEnv(VecEnv):
         return result.obs, result.rewards.astype(np.float32), dones, infos
 
     def _make_infos(self, result: StepResult, dones: np.ndarray) -> list[dict[str, Any]]:
-        infos = [self._make_info(row, n_held) for row, n_held in zip(result.infos, result.n_held.tolist(), strict=True)]
+        infos = self._plain_infos(result.infos, result.n_held)
         ended = np.flatnonzero(dones).tolist()
         is_timeout = result.truncated & ~result.terminated
         for index in ended:
@@ -115,11 +116,15 @@ class NativeVecEnv(VecEnv):
                     self._report_unstable(event.env_index, event.seed, event.n_total_steps)
         return infos
 
-    def _make_info(self, row: np.ndarray, n_held: int) -> dict[str, Any]:
-        info = {**self.task.info(row), "TimeLimit.truncated": False}
+    def _plain_infos(self, rows: np.ndarray, n_held: np.ndarray) -> list[dict[str, Any]]:
+        """Infos of steps, as they are where no episode ends."""
+        infos = self.task.infos(rows)
+        for info in infos:
+            info["TimeLimit.truncated"] = False
         if self._hold is not None:
-            info["n_held"] = n_held
-        return info
+            for info, number in zip(infos, n_held.tolist(), strict=True):
+                info["n_held"] = number
+        return infos
 
     def _end_episode(
         self,
@@ -161,7 +166,7 @@ class NativeVecEnv(VecEnv):
         :param n_steps: how many
         :param normalization: of what the policy sees
         :param arguments: of ``Engine.collect_rollout``
-        :return: what it gives; ``replay_step`` then says what each step would have returned
+        :return: what it gives; ``replay`` then says what each step would have returned
         """
         n_hold, gamma = (None, 1.0) if self._hold is None else self._hold.next_decisions(n_steps)
         result = self._engine.collect_rollout(policy, n_hold=n_hold, gamma=gamma, normalization=normalization, **arguments)
@@ -175,30 +180,31 @@ class NativeVecEnv(VecEnv):
                 self._report_unstable(index, seed, n_total_steps)
         return result
 
-    def replay_step(
-        self, result: RolloutResult, step: int, n_held: np.ndarray, terminal_obs: np.ndarray
-    ) -> tuple["LazyInfos", list[int]]:
+    def replay(
+        self, result: RolloutResult, n_held: np.ndarray, terminal_obs: np.ndarray
+    ) -> Iterator[tuple["LazyInfos", list[int]]]:
         """
-        The infos of a step of a rollout. The steps are to be replayed in order and once: episodes that ended are written into
-        the monitor files here.
+        The infos of a rollout, step by step; episodes that ended are written into the monitor files on the way.
 
         :param result: of the rollout
-        :param step: which one
-        :param n_held: how long each decision lasted [E]
+        :param n_held: how long each decision lasted [T, E]
         :param terminal_obs: like those of the result, perhaps normalised
-        :return: the infos, and the environments whose episode ended
+        :return: for each step the infos, and the environments whose episode ended
         """
-        infos = LazyInfos(self.num_envs, lambda index: self._make_info(result.infos[step, index], int(n_held[index])))
-        ends, ended = result.ends, []
-        for row in range(*np.searchsorted(ends.step, (step, step + 1)).tolist()):
-            index = int(ends.env_index[row])
-            ended.append(index)
-            is_timeout = bool(result.truncated[step, index] and not result.terminated[step, index])
-            episode = ends.episode_return[row], ends.episode_length[row]
-            self._end_episode(index, infos[index], is_timeout, terminal_obs[row], *episode)
-            if ends.is_unstable[row]:
-                infos[index]["unstable"] = True
-        return infos, ended
+        ends, first = result.ends, 0
+        n_steps = len(result.infos)
+        for step, stop in enumerate(np.searchsorted(ends.step, np.arange(n_steps), side="right").tolist()):
+            infos, ended = LazyInfos(self.num_envs, partial(self._plain_infos, result.infos[step], n_held[step])), []
+            for row in range(first, stop):
+                index = int(ends.env_index[row])
+                ended.append(index)
+                is_timeout = bool(result.truncated[step, index] and not result.terminated[step, index])
+                episode = ends.episode_return[row], ends.episode_length[row]
+                self._end_episode(index, infos[index], is_timeout, terminal_obs[row], *episode)
+                if ends.is_unstable[row]:
+                    infos[index]["unstable"] = True
+            first = stop
+            yield infos, ended
 
     def close(self) -> None:
         self._engine.close()
@@ -255,31 +261,28 @@ class NativeVecEnv(VecEnv):
 
 class LazyInfos(Sequence[dict[str, Any]]):
     """
-    The infos of a step, each one built when it is first looked at: all of them would cost more than the physics.
+    The infos of a step, built when one is first looked at: most callbacks look at none.
 
     :param n_envs: how many
-    :param build: makes the one of an environment
+    :param build: makes them
     """
 
-    def __init__(self, n_envs: int, build: Callable[[int], dict[str, Any]]) -> None:
-        self._build = build
-        self._infos: list[dict[str, Any] | None] = [None] * n_envs
+    def __init__(self, n_envs: int, build: Callable[[], list[dict[str, Any]]]) -> None:
+        self._n_envs, self._build = n_envs, build
+
+    @cached_property
+    def _infos(self) -> list[dict[str, Any]]:
+        return self._build()
 
     def __len__(self) -> int:
-        return len(self._infos)
+        return self._n_envs
 
     @overload
     def __getitem__(self, index: int) -> dict[str, Any]: ...
     @overload
     def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
     def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(len(self))[index]]
-        index = range(len(self))[index]
-        info = self._infos[index]
-        if info is None:
-            info = self._infos[index] = self._build(index)
-        return info
+        return self._infos[index]
 
 
 class NativeHold:

@@ -53,8 +53,8 @@ class Engine {
   // The same for one environment, for a worker that owns it.
   void step_one(std::size_t index, const float* action, int n_hold, double gamma, const StepRow& row);
   StepRow row(const StepArrays& out, std::size_t index) const;
-  // For work that takes environments through many steps.
-  ThreadPool& pool() { return pool_; }
+  // Call call(0) … call(n - 1) in the workers, for work that takes environments through many steps; see ThreadPool::run.
+  void run_in_workers(std::size_t n, const ThreadPool::Task& call);
 
  private:
   // Call call(i) for i < n, in fixed shares of neighbours. All of them run, then the error of the lowest i is thrown,

@@ -44,6 +44,17 @@ class MessageGuard {
   MessageGuard* previous_guard_;
 };
 
+// While one lives, MuJoCo does not look at the clock: it would time every stage of every step for `mjData.timer`, which costs
+// about an eighth of a small model's step. The clock is one for the whole process, so others who simulate meanwhile find no
+// times either; it is back when the last guard has gone.
+class NoTimers {
+ public:
+  NoTimers();
+  ~NoTimers();
+  NoTimers(const NoTimers&) = delete;
+  NoTimers& operator=(const NoTimers&) = delete;
+};
+
 // Call `call` and turn an error of MuJoCo's in it into a NativeError. The jump skips destructors: `call` must not own
 // anything while it is inside MuJoCo.
 template <typename Call>

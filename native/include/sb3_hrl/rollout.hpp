@@ -65,8 +65,8 @@ struct EpisodeEnds {
 void action_noise(std::uint64_t seed, std::uint64_t first_decision, std::size_t n_steps, std::size_t n_envs,
                   std::size_t n_actions, float* noise);
 
-// Take n_steps decisions in every environment. A worker takes a shard of environments through the whole rollout before it
-// takes the next, so nobody waits for the others' steps. `in_worker` is called around each shard's work in its thread.
+// Take n_steps decisions in every environment. A worker takes a shard of environments through a piece of the rollout and then
+// another shard, so nobody waits for the others' steps. `in_worker` is called around the work in each thread.
 // Throws NativeError with environment and step if one fails; the other shards finish.
 EpisodeEnds collect_rollout(Engine& engine, const Policy& policy, const RolloutSettings& settings, const RolloutArrays& out,
                             const std::function<void(const std::function<void()>&)>& in_worker);
