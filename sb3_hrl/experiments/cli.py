@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,18 +29,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     bench = commands.add_parser("bench", help="measure this machine").add_subparsers(
         dest="bench", required=True, metavar="WHAT"
     )
-    rollout = bench.add_parser("rollout", help="rollouts of SB3 and ours, side by side")
-    rollout.add_argument("--env", default="HalfCheetah-v5", help="an environment with a native form (default: HalfCheetah-v5)")
-    rollout.add_argument("--n-envs", type=_positive, default=16, help="number of environments (default: 16)")
-    rollout.add_argument("--n-steps", type=_positive, default=128, help="steps of each in a rollout (default: 128)")
-    rollout.add_argument(
-        "--net-arch", type=_positive, nargs="+", default=[64, 64], help="layers of the policy (default: 64 64)"
-    )
-    rollout.add_argument("--rounds", type=_positive, default=7, help="rollouts of each contestant (default: 7)")
-    rollout.add_argument("--warmup", type=int, default=1, help="rounds that do not count (default: 1)")
-    rollout.add_argument("--total-timesteps", type=_positive, default=None, help="instead of --rounds: at least so many steps")
-    rollout.add_argument("--only", nargs="+", default=[], metavar="NAME", help="only these contestants")
-    rollout.add_argument("--json", default=None, metavar="FILE", help="write the figures to FILE")
+    for name, text, has_learning in (
+        ("rollout", "rollouts of SB3 and ours, side by side", False),
+        ("train", "whole iterations of SB3's PPO and of HPPO, side by side", True),
+        ("num-envs", "how training scales with the number of environments, and which number to take", True),
+    ):
+        _add_bench_options(bench.add_parser(name, help=text, description=text), name, has_learning)
 
     args = parser.parse_args(argv)
     # Each command is imported when it is called: `plugins` must work where torch does not.
@@ -48,18 +43,63 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return list_plugins()
     if args.command == "bench":
-        from sb3_hrl.experiments.bench import CONTESTANTS, Setting, bench_rollout
-
-        unknown = [name for name in args.only if name not in CONTESTANTS]
-        if unknown:
-            parser.error(f"--only: no contestant is named {unknown[0]!r}; there are {', '.join(CONTESTANTS)}")
-        n_rollout = args.n_envs * args.n_steps
-        n_rounds = args.rounds if args.total_timesteps is None else -(-args.total_timesteps // n_rollout)
-        setting = Setting(args.env, args.n_envs, args.n_steps, tuple(args.net_arch), n_rounds)
-        return bench_rollout(setting, args.only, args.warmup, args.json)
+        return _run_bench(parser, args)
     from sb3_hrl.experiments.quickstart import run_quickstart
 
     return run_quickstart(args.log_folder, args.seed, args.n_episodes, args.n_timesteps)
+
+
+def _add_bench_options(parser: argparse.ArgumentParser, name: str, has_learning: bool) -> None:
+    parser.add_argument("--env", default="HalfCheetah-v5", help="an environment with a native form (default: HalfCheetah-v5)")
+    if name == "num-envs":
+        text = "numbers of environments (default: 2 4 8 16 32 64)"
+        parser.add_argument("--n-envs-list", type=_positive, nargs="+", default=[2, 4, 8, 16, 32, 64], metavar="N", help=text)
+        parser.add_argument("--plot", default=None, metavar="FILE", help="draw the table into FILE (.png, .svg, .pdf)")
+    else:
+        parser.add_argument("--n-envs", type=_positive, default=16, help="number of environments (default: 16)")
+    parser.add_argument("--n-steps", type=_positive, default=128, help="steps of each in a rollout (default: 128)")
+    parser.add_argument(
+        "--net-arch", type=_positive, nargs="+", default=[64, 64], help="layers of the policy (default: 64 64)"
+    )
+    if has_learning:
+        parser.add_argument("--batch-size", type=_positive, default=512, help="minibatch of the learner (default: 512)")
+        parser.add_argument("--n-epochs", type=_positive, default=10, help="epochs of the learner (default: 10)")
+    parser.add_argument("--rounds", type=_positive, default=7, help="rounds that count (default: 7)")
+    parser.add_argument("--warmup", type=_count, default=1, help="rounds before them (default: 1)")
+    parser.add_argument("--total-timesteps", type=_positive, default=None, help="instead of --rounds: at least so many steps")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="only these contestants")
+    parser.add_argument("--json", default=None, metavar="FILE", help="write the figures to FILE")
+
+
+def _run_bench(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
+    from sb3_hrl.experiments import bench
+
+    known = bench.ROLLOUTS if args.bench == "rollout" else bench.TRAINERS
+    unknown = [name for name in args.only if name not in known]
+    if unknown:
+        parser.error(f"--only: no contestant is named {unknown[0]!r}; there are {', '.join(known)}")
+    for option, file in (("--json", args.json), ("--plot", getattr(args, "plot", None))):
+        if file is not None and not Path(file).absolute().parent.is_dir():
+            parser.error(f"{option}: there is no folder {Path(file).absolute().parent}")
+
+    def n_rounds(n_rollout: int) -> int:
+        return args.rounds if args.total_timesteps is None else -(-args.total_timesteps // n_rollout)
+
+    setting = bench.Setting(args.env, getattr(args, "n_envs", 1), args.n_steps, tuple(args.net_arch))
+    if args.bench != "rollout":
+        setting = setting._replace(batch_size=args.batch_size, n_epochs=args.n_epochs)
+    if args.bench == "num-envs":
+        files = args.json, args.plot
+        return bench.bench_num_envs(setting, args.n_envs_list, n_rounds, args.warmup, args.only, *files)
+    run = bench.bench_rollout if args.bench == "rollout" else bench.bench_train
+    return run(setting, bench.Effort(n_rounds(setting.n_total), args.warmup), args.only, args.json)
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"expected a whole number >= 0, got {text}")
+    return number
 
 
 def _positive(text: str) -> int:

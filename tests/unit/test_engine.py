@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import mujoco
 import numpy as np
 import pytest
 
@@ -496,6 +497,24 @@ def test_the_bare_core_refuses_what_would_be_copied():
 
 def n_os_threads() -> int:
     return len(os.listdir("/proc/self/task"))
+
+
+def test_mujocos_clock_stands_still_and_comes_back():
+    engine = Engine(load_task("Hopper-v5"), n_envs=4, n_threads=2)
+    calls = []
+    mujoco.set_mjcb_time(lambda: calls.append(1) or 0.0)  # type: ignore[func-returns-value]
+    try:
+        clock = mujoco.get_mjcb_time()
+        engine.reset()
+        engine.step(np.zeros((4, 3), np.float32))
+        assert not calls
+        assert mujoco.get_mjcb_time() is clock
+        env = gym.make("Hopper-v5")
+        env.reset()
+        assert calls  # a simulation elsewhere is timed again
+        env.close()
+    finally:
+        mujoco.set_mjcb_time(None)
 
 
 def test_close():
