@@ -36,8 +36,17 @@ std::vector<LayerSpec> read_layers(const std::vector<PyLayer>& layers) {
   return specs;
 }
 
+Distribution read_distribution(const std::string& name) {
+  if (name == "gaussian") return Distribution::gaussian;
+  if (name == "state_dependent") return Distribution::state_dependent;
+  if (name == "squashed_state_dependent") return Distribution::squashed_state_dependent;
+  if (name == "categorical") return Distribution::categorical;
+  throw std::invalid_argument("there is no distribution '" + name + "'");
+}
+
 std::unique_ptr<MlpPolicy> make_policy(const std::vector<PyLayer>& actor, const std::vector<PyLayer>& critic,
-                                       Distribution distribution, const Array<float>& scales) {
+                                       const std::string& distribution_name, const Array<float>& scales) {
+  const Distribution distribution = read_distribution(distribution_name);
   const std::vector<LayerSpec> actor_specs = read_layers(actor), critic_specs = read_layers(critic);
   const LayerSpec& last = actor_specs.back();
   if (actor_specs.front().n_in != critic_specs.front().n_in || critic_specs.back().n_out != 1) {
@@ -140,11 +149,6 @@ py::array_t<double> matrix(const std::vector<double>& numbers, std::size_t n_row
 }  // namespace
 
 void bind_rollout(py::module_& module) {
-  py::enum_<Distribution>(module, "Distribution")
-      .value("gaussian", Distribution::gaussian)
-      .value("state_dependent", Distribution::state_dependent)
-      .value("squashed_state_dependent", Distribution::squashed_state_dependent)
-      .value("categorical", Distribution::categorical);
   py::class_<MlpPolicy>(module, "MlpPolicy")
       .def(py::init(&make_policy), py::arg("actor"), py::arg("critic"), py::arg("distribution"), py::arg("scales"))
       .def_property_readonly("n_actions", &MlpPolicy::n_actions)

@@ -182,7 +182,7 @@ class Task:
     max_episode_steps: int | None
     dt: float
     observation_space: spaces.Box
-    action_space: spaces.Box | spaces.Discrete
+    action_space: Any  # a spaces.Box or spaces.Discrete
     controls: np.ndarray = field(repr=False, compare=False)
     info_columns: Mapping[str, int | slice]
     reset_info_columns: Mapping[str, int | slice]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch as th
+from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.distributions import (
     CategoricalDistribution,
@@ -22,7 +23,6 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
 from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
-from gymnasium import spaces
 from torch import nn
 
 from sb3_hrl import native
@@ -112,16 +112,15 @@ def native_policy(policy: ActorCriticPolicy) -> Any:
     return native.load().MlpPolicy(_read_layers(actor), _read_layers(critic), *_read_distribution(policy))
 
 
-def _read_distribution(policy: ActorCriticPolicy) -> tuple[Any, np.ndarray]:
+def _read_distribution(policy: ActorCriticPolicy) -> tuple[str, np.ndarray]:
     """The native name of the policy's distribution, and the standard deviations of its noise."""
-    kinds = native.load().Distribution
     if isinstance(policy.action_dist, CategoricalDistribution):
-        return kinds.categorical, np.empty(0, np.float32)
+        return "categorical", np.empty(0, np.float32)
     log_std = policy.log_std.detach().cpu()
     if isinstance(policy.action_dist, StateDependentNoiseDistribution):
-        kind = kinds.squashed_state_dependent if policy.squash_output else kinds.state_dependent
-        return kind, policy.action_dist.get_std(log_std).numpy()
-    return kinds.gaussian, log_std.exp().numpy()
+        name = "squashed_state_dependent" if policy.squash_output else "state_dependent"
+        return name, policy.action_dist.get_std(log_std).numpy()
+    return "gaussian", log_std.exp().numpy()
 
 
 def _read_layers(modules: list[nn.Module]) -> list[tuple[np.ndarray, np.ndarray, str, float]]:

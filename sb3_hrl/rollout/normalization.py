@@ -13,7 +13,7 @@ from sb3_hrl.envs.engine import Engine
 
 
 def update_normalization(
-    normalize: VecNormalize, raw_obs: Sequence[Any] | None, rewards: np.ndarray, dones: np.ndarray
+    normalize: VecNormalize, raw_obs: Sequence[Any] | np.ndarray | None, rewards: np.ndarray, dones: np.ndarray
 ) -> None:
     """
     Learn from a whole rollout at once: one batch of observations, and one of discounted returns. The slow twin of

@@ -244,7 +244,7 @@ def test_time_limits_are_bootstrapped(hold: dict[str, Any] | None) -> None:
 
 @pytest.mark.parametrize(("n_envs", "shard_size"), [(5, 8), (1, 1)])
 def test_one_shard_is_exact(n_envs: int, shard_size: int) -> None:
-    settings = {"n_envs": n_envs, "n_steps": 16, "shard_size": shard_size}
+    settings: dict[str, Any] = {"n_envs": n_envs, "n_steps": 16, "shard_size": shard_size}
     fast, slow = (_learn(_make(rollout, **settings), 1) for rollout in ("native", "lockstep"))
     assert _differences(fast, slow) == []
 
@@ -511,7 +511,7 @@ def test_statistics_are_those_of_the_twin(n_steps: int, n_envs: int, is_training
         dones = random.random((n_steps, n_envs)) < 0.1
         left.training = right.training = is_training
         update_normalization_natively(left, venv._engine, raw_obs, rewards, dones)
-        update_normalization(right, raw_obs, rewards, dones)  # type: ignore[arg-type]
+        update_normalization(right, raw_obs, rewards, dones)
         assert np.array_equal(left.returns, right.returns)
         for mine, theirs in ((left.obs_rms, right.obs_rms), (left.ret_rms, right.ret_rms)):
             for name in ("mean", "var", "count"):
