@@ -20,6 +20,8 @@ from sb3_hrl.hppo import HPPO
 from sb3_hrl.vec_env import NativeVecEnv
 
 N_CHECKPOINTS = 10
+# Rounds of one rollout and a reset that come first: the allocator needs some of each before it has all that it takes.
+N_WARMUP = 20
 SLACK_KIB = 2048
 
 
@@ -63,6 +65,9 @@ def soak(n_steps: int, n_envs: int = 16) -> list[Usage]:
     """
     venv = VecNormalize(NativeVecEnv("HalfCheetah-v5", n_envs=n_envs, max_episode_steps=100))
     model = HPPO("MlpPolicy", venv, n_steps=64, batch_size=512, n_epochs=1, rollout="native", device="cpu", seed=0)
+    for _ in range(N_WARMUP):
+        model.learn(1)
+        model._last_obs = venv.reset()
     usages = []
     for tenth in range(N_CHECKPOINTS):
         model.learn(n_steps // N_CHECKPOINTS, reset_num_timesteps=False)
