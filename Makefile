@@ -1,6 +1,6 @@
 # make train · make test: each sets up .venv first, once.
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow venv checks format format-check lint types clean
+.PHONY: help train test test-slow native-test venv checks format format-check lint types clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,6 +16,7 @@ help:
 	@echo "make checks        formatting, lint, types, tests"
 	@echo "make format        format the code"
 	@echo "make test-slow     the learning tests"
+	@echo "make native-test   the C++ tests: plain, and under address, undefined-behaviour and thread sanitizers"
 	@echo "make clean         remove the build and the caches ($(VENV) and logs stay)"
 
 train: venv
@@ -26,6 +27,9 @@ test: $(VENV)/.tests
 
 test-slow: $(VENV)/.tests
 	$(PYTEST) -m slow $(PYTEST_ARGS)
+
+native-test: $(VENV)/.tests
+	$(PYTEST) tests/unit/test_native_cpp.py $(PYTEST_ARGS)
 
 venv: $(VENV)/.package
 

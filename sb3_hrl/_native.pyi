@@ -123,8 +123,13 @@ class MlpPolicy:
                 typing.SupportsFloat | typing.SupportsIndex,
             ]
         ],
-        log_std: typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
+        distribution: str,
+        scales: typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
     ) -> None: ...
+    @property
+    def n_actions(self) -> int: ...
+    @property
+    def n_noise(self) -> int: ...
 
 class Task:
     def __init__(self, spec: TaskSpec) -> None: ...
@@ -187,7 +192,8 @@ def action_noise(
     first_decision: typing.SupportsInt | typing.SupportsIndex,
     n_steps: typing.SupportsInt | typing.SupportsIndex,
     n_envs: typing.SupportsInt | typing.SupportsIndex,
-    n_actions: typing.SupportsInt | typing.SupportsIndex,
+    n_noise: typing.SupportsInt | typing.SupportsIndex,
+    is_uniform: bool = ...,
 ) -> numpy.typing.NDArray[numpy.float32]: ...
 def available_cpus() -> int: ...
 def build_info() -> BuildInfo: ...
@@ -196,8 +202,8 @@ def collect_rollout(
     policy: MlpPolicy,
     n_steps: typing.SupportsInt | typing.SupportsIndex,
     shard_size: typing.SupportsInt | typing.SupportsIndex,
-    action_low: numpy.typing.NDArray[numpy.float32],
-    action_high: numpy.typing.NDArray[numpy.float32],
+    controls: numpy.typing.NDArray[numpy.float32],
+    is_choice: bool,
     n_hold: numpy.typing.NDArray[numpy.int32] | None,
     gamma: typing.SupportsFloat | typing.SupportsIndex,
     normalization: tuple[
@@ -206,8 +212,12 @@ def collect_rollout(
         typing.SupportsFloat | typing.SupportsIndex,
     ]
     | None,
+    noise: numpy.typing.NDArray[numpy.float32] | None,
     noise_seed: typing.SupportsInt | typing.SupportsIndex,
     first_decision: typing.SupportsInt | typing.SupportsIndex,
+    noise_sample_freq: typing.SupportsInt | typing.SupportsIndex,
+    n_unstable_in_a_row: numpy.typing.NDArray[numpy.int64],
+    max_unstable_in_a_row: typing.SupportsInt | typing.SupportsIndex,
     observations: numpy.typing.NDArray[numpy.float64],
     actions: numpy.typing.NDArray[numpy.float32],
     rewards: numpy.typing.NDArray[numpy.float32],
@@ -230,5 +240,14 @@ def collect_rollout(
     numpy.typing.NDArray[numpy.float64],
     numpy.typing.NDArray[numpy.float64],
 ]: ...
+def column_moments(
+    engine: Engine, numbers: numpy.typing.NDArray[numpy.float64]
+) -> tuple[numpy.typing.NDArray[numpy.float64], numpy.typing.NDArray[numpy.float64]]: ...
 def compile_model(path: str) -> bytes: ...
 def known_terms() -> list[TermInfo]: ...
+def return_moments(
+    returns: numpy.typing.NDArray[numpy.float64],
+    rewards: numpy.typing.NDArray[numpy.float32],
+    dones: numpy.typing.NDArray[numpy.uint8],
+    gamma: typing.SupportsFloat | typing.SupportsIndex,
+) -> tuple[float, float]: ...

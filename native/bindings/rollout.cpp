@@ -13,6 +13,7 @@
 
 #include "arrays.hpp"
 #include "sb3_hrl/mlp_policy.hpp"
+#include "sb3_hrl/moments.hpp"
 #include "sb3_hrl/rollout.hpp"
 
 namespace py = pybind11;
@@ -35,25 +36,41 @@ std::vector<LayerSpec> read_layers(const std::vector<PyLayer>& layers) {
   return specs;
 }
 
+Distribution read_distribution(const std::string& name) {
+  if (name == "gaussian") return Distribution::gaussian;
+  if (name == "state_dependent") return Distribution::state_dependent;
+  if (name == "squashed_state_dependent") return Distribution::squashed_state_dependent;
+  if (name == "categorical") return Distribution::categorical;
+  throw std::invalid_argument("there is no distribution '" + name + "'");
+}
+
 std::unique_ptr<MlpPolicy> make_policy(const std::vector<PyLayer>& actor, const std::vector<PyLayer>& critic,
-                                       const Array<float>& log_std) {
+                                       const std::string& distribution_name, const Array<float>& scales) {
+  const Distribution distribution = read_distribution(distribution_name);
   const std::vector<LayerSpec> actor_specs = read_layers(actor), critic_specs = read_layers(critic);
+  const LayerSpec& last = actor_specs.back();
   if (actor_specs.front().n_in != critic_specs.front().n_in || critic_specs.back().n_out != 1) {
     throw std::invalid_argument("actor and critic do not fit together");
   }
-  return std::make_unique<MlpPolicy>(actor_specs, critic_specs, input(log_std, actor_specs.back().n_out));
+  const std::size_t n_scales = distribution == Distribution::categorical ? 0
+                               : distribution == Distribution::gaussian  ? last.n_out
+                                                                         : last.n_in * last.n_out;
+  return std::make_unique<MlpPolicy>(actor_specs, critic_specs, distribution, input(scales, n_scales));
 }
 
 EpisodeEnds collect(Engine& engine, const MlpPolicy& policy, std::size_t n_steps, std::size_t shard_size,
-                    const Array<float>& action_low, const Array<float>& action_high,
-                    const std::optional<Array<std::int32_t>>& n_hold, double gamma,
-                    const std::optional<PyNormalization>& normalization, std::uint64_t noise_seed,
-                    std::uint64_t first_decision, Array<double>& observations, Array<float>& actions, Array<float>& rewards,
-                    Array<float>& log_probs, Array<float>& values, Array<std::int64_t>& n_held, Array<std::uint8_t>& terminated,
+                    const Array<float>& controls, bool is_choice, const std::optional<Array<std::int32_t>>& n_hold, double gamma,
+                    const std::optional<PyNormalization>& normalization, const std::optional<Array<float>>& noise,
+                    std::uint64_t noise_seed, std::uint64_t first_decision, std::size_t noise_sample_freq,
+                    const Array<std::int64_t>& n_unstable_in_a_row, std::int64_t max_unstable_in_a_row,
+                    Array<double>& observations, Array<float>& actions, Array<float>& rewards, Array<float>& log_probs,
+                    Array<float>& values, Array<std::int64_t>& n_held, Array<std::uint8_t>& terminated,
                     Array<std::uint8_t>& truncated, Array<double>& infos, Array<double>& last_observations,
                     std::optional<Array<double>>& raw_observations) {
   const std::size_t n_envs = engine.n_envs(), n = n_steps * n_envs;
-  const std::size_t n_obs = engine.task().n_obs(), n_actions = engine.task().n_actions();
+  const std::size_t n_obs = engine.task().n_obs(), n_controls = engine.task().n_actions();
+  const std::size_t n_choices = is_choice ? static_cast<std::size_t>(controls.size()) / n_controls : 0;
+  const float* rows = input(controls, (is_choice ? n_choices : 2) * n_controls);
   if (normalization.has_value() != raw_observations.has_value()) {
     throw std::invalid_argument("normalization and raw_observations belong together");
   }
@@ -64,15 +81,18 @@ EpisodeEnds collect(Engine& engine, const MlpPolicy& policy, std::size_t n_steps
   }
   const RolloutSettings settings{n_steps,
                                  shard_size,
-                                 input(action_low, n_actions),
-                                 input(action_high, n_actions),
+                                 {rows, n_choices},
                                  n_hold ? input(*n_hold, n) : nullptr,
                                  gamma,
                                  how ? &*how : nullptr,
+                                 noise ? input(*noise, n * policy.n_noise()) : nullptr,
                                  noise_seed,
-                                 first_decision};
+                                 first_decision,
+                                 noise_sample_freq,
+                                 input(n_unstable_in_a_row, n_envs),
+                                 max_unstable_in_a_row};
   const RolloutArrays out{output(observations, n * n_obs),
-                          output(actions, n * n_actions),
+                          output(actions, n * (is_choice ? 1 : n_controls)),
                           output(rewards, n),
                           output(log_probs, n),
                           output(values, n),
@@ -88,6 +108,27 @@ EpisodeEnds collect(Engine& engine, const MlpPolicy& policy, std::size_t n_steps
     const OneTorchThread worker_guard;
     work();
   });
+}
+
+std::tuple<py::array_t<double>, py::array_t<double>> moments_of_columns(Engine& engine, const Array<double>& numbers) {
+  if (numbers.ndim() != 2 || numbers.shape(0) < 1) throw std::invalid_argument("expected an array with two axes and rows");
+  const auto n_rows = static_cast<std::size_t>(numbers.shape(0)), n_columns = static_cast<std::size_t>(numbers.shape(1));
+  py::array_t<double> means(numbers.shape(1)), variances(numbers.shape(1));
+  double *mean_data = means.mutable_data(), *variance_data = variances.mutable_data();
+  {
+    const py::gil_scoped_release release;
+    column_moments(engine.pool(), numbers.data(), n_rows, n_columns, mean_data, variance_data);
+  }
+  return {means, variances};
+}
+
+std::tuple<double, double> moments_of_returns(Array<double>& returns, const Array<float>& rewards,
+                                              const Array<std::uint8_t>& dones, double gamma) {
+  const auto n_envs = static_cast<std::size_t>(returns.size()), n = static_cast<std::size_t>(rewards.size());
+  if (n_envs < 1 || n % n_envs != 0 || n < 1) throw std::invalid_argument("expected rewards [T, E] and returns [E]");
+  const Moments moments =
+      return_moments(output(returns, n_envs), rewards.data(), input(dones, n), n / n_envs, n_envs, gamma);
+  return {moments.mean, moments.variance};
 }
 
 template <typename Number, typename Member>
@@ -109,29 +150,38 @@ py::array_t<double> matrix(const std::vector<double>& numbers, std::size_t n_row
 
 void bind_rollout(py::module_& module) {
   py::class_<MlpPolicy>(module, "MlpPolicy")
-      .def(py::init(&make_policy), py::arg("actor"), py::arg("critic"), py::arg("log_std"));
+      .def(py::init(&make_policy), py::arg("actor"), py::arg("critic"), py::arg("distribution"), py::arg("scales"))
+      .def_property_readonly("n_actions", &MlpPolicy::n_actions)
+      .def_property_readonly("n_noise", &MlpPolicy::n_noise);
 
   const auto array = [](const char* name) { return py::arg(name).noconvert(); };
   module.def("action_noise",
              [](std::uint64_t seed, std::uint64_t first_decision, std::size_t n_steps, std::size_t n_envs,
-                std::size_t n_actions) {
-               py::array_t<float> noise({n_steps, n_envs, n_actions});
-               action_noise(seed, first_decision, n_steps, n_envs, n_actions, noise.mutable_data());
+                std::size_t n_noise, bool is_uniform) {
+               py::array_t<float> noise({n_steps, n_envs, n_noise});
+               action_noise(is_uniform ? NoiseKind::uniform : NoiseKind::normal, seed, first_decision, n_steps, n_envs,
+                            n_noise, noise.mutable_data());
                return noise;
              },
-             py::arg("seed"), py::arg("first_decision"), py::arg("n_steps"), py::arg("n_envs"), py::arg("n_actions"));
+             py::arg("seed"), py::arg("first_decision"), py::arg("n_steps"), py::arg("n_envs"), py::arg("n_noise"),
+             py::arg("is_uniform") = false);
+  module.def("column_moments", &moments_of_columns, py::arg("engine"), array("numbers"));
+  module.def("return_moments", &moments_of_returns, array("returns"), array("rewards"), array("dones"), py::arg("gamma"));
   module.def("collect_rollout",
              [](Engine& engine, const MlpPolicy& policy, std::size_t n_steps, std::size_t shard_size,
-                const Array<float>& action_low, const Array<float>& action_high,
-                const std::optional<Array<std::int32_t>>& n_hold, double gamma,
-                const std::optional<PyNormalization>& normalization, std::uint64_t noise_seed, std::uint64_t first_decision,
+                const Array<float>& controls, bool is_choice, const std::optional<Array<std::int32_t>>& n_hold, double gamma,
+                const std::optional<PyNormalization>& normalization, const std::optional<Array<float>>& noise,
+                std::uint64_t noise_seed, std::uint64_t first_decision, std::size_t noise_sample_freq,
+                const Array<std::int64_t>& n_unstable_in_a_row, std::int64_t max_unstable_in_a_row,
                 Array<double>& observations, Array<float>& actions, Array<float>& rewards, Array<float>& log_probs,
-                Array<float>& values, Array<std::int64_t>& n_held, Array<std::uint8_t>& terminated, Array<std::uint8_t>& truncated,
-                Array<double>& infos, Array<double>& last_observations, std::optional<Array<double>>& raw_observations) {
-               const EpisodeEnds ends = collect(engine, policy, n_steps, shard_size, action_low, action_high, n_hold, gamma,
-                                                normalization, noise_seed, first_decision, observations, actions, rewards,
-                                                log_probs, values, n_held, terminated, truncated, infos, last_observations,
-                                                raw_observations);
+                Array<float>& values, Array<std::int64_t>& n_held, Array<std::uint8_t>& terminated,
+                Array<std::uint8_t>& truncated, Array<double>& infos, Array<double>& last_observations,
+                std::optional<Array<double>>& raw_observations) {
+               const EpisodeEnds ends =
+                   collect(engine, policy, n_steps, shard_size, controls, is_choice, n_hold, gamma, normalization, noise, noise_seed,
+                           first_decision, noise_sample_freq, n_unstable_in_a_row, max_unstable_in_a_row, observations,
+                           actions, rewards, log_probs, values, n_held, terminated, truncated, infos, last_observations,
+                           raw_observations);
                const std::size_t n = ends.ends.size();
                return std::make_tuple(
                    column<std::int64_t>(ends, &EpisodeEnd::step), column<std::int64_t>(ends, &EpisodeEnd::env_index),
@@ -142,9 +192,10 @@ void bind_rollout(py::module_& module) {
                    matrix(ends.reset_infos, n, engine.task().n_reset_info()));
              },
              py::kw_only(), py::arg("engine"), py::arg("policy"), py::arg("n_steps"), py::arg("shard_size"),
-             array("action_low"), array("action_high"), array("n_hold"), py::arg("gamma"), py::arg("normalization"),
-             py::arg("noise_seed"), py::arg("first_decision"), array("observations"), array("actions"), array("rewards"),
-             array("log_probs"), array("values"), array("n_held"), array("terminated"), array("truncated"), array("infos"),
+             array("controls"), py::arg("is_choice"), array("n_hold"), py::arg("gamma"), py::arg("normalization"), array("noise"),
+             py::arg("noise_seed"), py::arg("first_decision"), py::arg("noise_sample_freq"), array("n_unstable_in_a_row"),
+             py::arg("max_unstable_in_a_row"), array("observations"), array("actions"), array("rewards"), array("log_probs"),
+             array("values"), array("n_held"), array("terminated"), array("truncated"), array("infos"),
              array("last_observations"), array("raw_observations"));
 }
 

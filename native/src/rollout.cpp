@@ -15,8 +15,20 @@
 namespace sb3_hrl {
 namespace {
 
-RandomStream noise_stream(std::uint64_t seed, std::size_t env_index, std::uint64_t decision, std::size_t n_actions) {
-  return {seed, static_cast<std::uint32_t>(env_index), RandomPurpose::action, decision * n_actions};
+// Rows of one forward pass of the value function: enough for the matrix products, and still in the cache.
+constexpr std::size_t kValueRows = 512;
+
+// The random numbers of one decision of one environment.
+void draw_noise(NoiseKind kind, std::uint64_t seed, std::size_t env_index, std::uint64_t decision, std::size_t n_noise,
+                float* noise) {
+  RandomStream stream(seed, static_cast<std::uint32_t>(env_index), RandomPurpose::action, decision * n_noise);
+  for (std::size_t k = 0; k < n_noise; ++k) {
+    noise[k] = static_cast<float>(kind == NoiseKind::normal ? stream.normal() : stream.uniform());
+  }
+}
+
+bool is_finite(const float* numbers, std::size_t n) {
+  return std::all_of(numbers, numbers + n, [](float number) { return std::isfinite(number); });
 }
 
 // A worker's way through the rollout with the environments [first, first + n).
@@ -32,17 +44,16 @@ class Shard {
         n_(n),
         n_obs_(policy.n_obs()),
         n_actions_(policy.n_actions()),
+        n_outputs_(policy.n_outputs()),
         terminal_obs_(n_obs_),
         reset_info_(engine.task().n_reset_info()),
-        clipped_(n_actions_),
+        n_unstable_(settings.n_unstable_in_a_row + first, settings.n_unstable_in_a_row + first + n),
+        controls_(engine.task().n_actions()),
+        noise_(n * policy.n_noise()),
         obs_(settings.n_steps * n * n_obs_),
-        means_(settings.n_steps * n * n_actions_),
+        outputs_(settings.n_steps * n * n_outputs_),
         actions_(settings.n_steps * n * n_actions_),
-        actor_(policy.make_actor(n)) {
-    for (std::size_t i = 0; i < n_; ++i) {
-      noise_.push_back(noise_stream(settings_.noise_seed, first_ + i, settings_.first_decision, n_actions_));
-    }
-  }
+        actor_(policy.make_actor(n)) {}
 
   std::size_t n_done() const { return n_done_; }
 
@@ -50,16 +61,11 @@ class Shard {
   void advance(std::size_t end) {
     for (; n_done_ < end; ++n_done_) {
       const std::size_t step = n_done_;
-      // The shard's rows lie one behind the other.
-      const double* obs = out_.observations + at(step, first_) * n_obs_;
-      float* kept_obs = obs_.data() + step * n_ * n_obs_;
-      std::transform(obs, obs + n_ * n_obs_, kept_obs, [](double number) { return static_cast<float>(number); });
-      std::copy_n(kept_obs, n_ * n_obs_, actor_->obs());
-      const float* means = actor_->output();
+      decide(step, *actor_);
       for (std::size_t i = 0; i < n_; ++i) {
         try {
-          draw(step, i, means + i * n_actions_, noise_[i]);
-          step_environment(step, first_ + i);
+          take_controls(step, i);
+          step_environment(step, i);
         } catch (const std::exception& error) {
           throw NativeError("environment " + std::to_string(first_ + i) + ", step " +
                             std::to_string(engine_.simulation(first_ + i).n_episode_steps()) +
@@ -73,9 +79,10 @@ class Shard {
   void finish() {
     const std::size_t n_rows = settings_.n_steps * n_;
     std::vector<float> numbers(n_rows);
-    policy_.log_probs(means_.data(), actions_.data(), n_rows, numbers.data());
+    policy_.log_probs(outputs_.data(), actions_.data(), n_rows, numbers.data());
     scatter(numbers, out_.log_probs);
-    policy_.values(obs_.data(), n_rows, numbers.data());
+    // Alone, a shard has the rows that a step of all environments has, and so lock-step's last bits.
+    policy_.values(obs_.data(), n_rows, n_ == engine_.n_envs() ? n_ : kValueRows, numbers.data());
     scatter(numbers, out_.values);
   }
 
@@ -91,21 +98,53 @@ class Shard {
     }
   }
 
-  // torch.distributions.Normal.rsample: loc + eps * scale.
-  void draw(std::size_t step, std::size_t i, const float* means, RandomStream& noise) {
-    float* kept_means = means_.data() + (step * n_ + i) * n_actions_;
-    float* kept_actions = actions_.data() + (step * n_ + i) * n_actions_;
-    for (std::size_t k = 0; k < n_actions_; ++k) {
-      if (!std::isfinite(means[k])) throw NativeError("the policy gave an action that is not finite");
-      kept_means[k] = means[k];
-      kept_actions[k] = means[k] + static_cast<float>(noise.normal()) * policy_.scales()[k];
-      clipped_[k] = std::min(std::max(kept_actions[k], settings_.action_low[k]), settings_.action_high[k]);
-    }
-    std::copy_n(kept_actions, n_actions_, out_.actions + at(step, first_ + i) * n_actions_);
+  void decide(std::size_t step, Actor& actor) {
+    // The shard's rows lie one behind the other.
+    const double* obs = out_.observations + at(step, first_) * n_obs_;
+    float* kept_obs = obs_.data() + step * n_ * n_obs_;
+    std::transform(obs, obs + n_ * n_obs_, kept_obs, [](double number) { return static_cast<float>(number); });
+    std::copy_n(kept_obs, n_ * n_obs_, actor.obs());
+    renew_noise(step);
+    float* actions = actions_.data() + step * n_ * n_actions_;
+    const float* outputs = actor.act(noise_.data(), actions);
+    std::copy_n(outputs, n_ * n_outputs_, outputs_.data() + step * n_ * n_outputs_);
+    std::copy_n(actions, n_ * n_actions_, out_.actions + at(step, first_) * n_actions_);
   }
 
-  void step_environment(std::size_t step, std::size_t env_index) {
-    const std::size_t here = at(step, env_index);
+  void renew_noise(std::size_t step) {
+    const std::size_t freq = settings_.noise_sample_freq, n_noise = policy_.n_noise();
+    if (policy_.keeps_noise() && step > 0 && (freq == 0 || step % freq != 0)) return;
+    if (settings_.noise != nullptr) {
+      std::copy_n(settings_.noise + at(step, first_) * n_noise, n_ * n_noise, noise_.data());
+      return;
+    }
+    for (std::size_t i = 0; i < n_; ++i) {
+      draw_noise(policy_.noise_kind(), settings_.noise_seed, first_ + i, settings_.first_decision + step, n_noise,
+                 noise_.data() + i * n_noise);
+    }
+  }
+
+  void take_controls(std::size_t step, std::size_t i) {
+    const float* outputs = outputs_.data() + (step * n_ + i) * n_outputs_;
+    const float* action = actions_.data() + (step * n_ + i) * n_actions_;
+    if (!is_finite(outputs, n_outputs_) || !is_finite(action, n_actions_)) {
+      throw NativeError("the policy gave numbers that are not finite");
+    }
+    const std::size_t n = controls_.size();
+    const float* low = settings_.controls.rows;
+    const float* high = low + n;
+    if (settings_.controls.n_choices > 0) {
+      std::copy_n(low + static_cast<std::size_t>(action[0]) * n, n, controls_.data());
+      return;
+    }
+    for (std::size_t k = 0; k < n; ++k) {
+      controls_[k] = policy_.is_squashed() ? low[k] + 0.5f * (action[k] + 1.0f) * (high[k] - low[k])
+                                           : std::min(std::max(action[k], low[k]), high[k]);
+    }
+  }
+
+  void step_environment(std::size_t step, std::size_t i) {
+    const std::size_t env_index = first_ + i, here = at(step, env_index);
     double* next_obs = step + 1 < settings_.n_steps ? out_.observations + at(step + 1, env_index) * n_obs_
                                                     : out_.last_observations + env_index * n_obs_;
     double* raw_obs = settings_.normalization != nullptr ? out_.raw_observations + here * n_obs_ : next_obs;
@@ -124,7 +163,7 @@ class Shard {
                       &episode_length,
                       reset_info_.data(),
                       &is_unstable};
-    engine_.step_one(env_index, clipped_.data(), settings_.n_hold != nullptr ? settings_.n_hold[here] : 0, settings_.gamma,
+    engine_.step_one(env_index, controls_.data(), settings_.n_hold != nullptr ? settings_.n_hold[here] : 0, settings_.gamma,
                      row);
     out_.rewards[here] = static_cast<float>(reward);
     out_.n_held[here] = n_held;
@@ -135,6 +174,11 @@ class Shard {
                          instability.n_total_steps});
     ends.terminal_obs.insert(ends.terminal_obs.end(), terminal_obs_.begin(), terminal_obs_.end());
     ends.reset_infos.insert(ends.reset_infos.end(), reset_info_.begin(), reset_info_.end());
+    n_unstable_[i] = is_unstable != 0 ? n_unstable_[i] + 1 : 0;
+    if (n_unstable_[i] >= settings_.max_unstable_in_a_row) {
+      throw NativeError("seed " + std::to_string(instability.seed) + ", step " + std::to_string(instability.n_total_steps) +
+                        ": the simulation broke down in " + std::to_string(n_unstable_[i]) + " episodes in a row");
+    }
   }
 
   void normalize(const double* raw_obs, double* obs) const {
@@ -149,13 +193,15 @@ class Shard {
   const Policy& policy_;
   const RolloutSettings& settings_;
   const RolloutArrays& out_;
-  const std::size_t first_, n_, n_obs_, n_actions_;
+  const std::size_t first_, n_, n_obs_, n_actions_, n_outputs_;
   std::vector<double> terminal_obs_, reset_info_;
-  std::vector<float> clipped_;          // [n_actions]
-  std::vector<float> obs_;              // [T, n, n_obs], as the policy takes them
-  std::vector<float> means_, actions_;  // [T, n, n_actions]
+  std::vector<std::int64_t> n_unstable_;  // [n], in a row
+  std::vector<float> controls_;           // [n_controls], of the environment whose turn it is
+  std::vector<float> noise_;              // [n, n_noise]
+  std::vector<float> obs_;                // [T, n, n_obs], as the policy takes them
+  std::vector<float> outputs_;            // [T, n, n_outputs]
+  std::vector<float> actions_;            // [T, n, n_actions]
   const std::unique_ptr<Actor> actor_;
-  std::vector<RandomStream> noise_;  // [n]
   std::size_t n_done_ = 0;
 };
 
@@ -274,24 +320,25 @@ EpisodeEnds merge(const std::vector<EpisodeEnds>& parts, std::size_t n_obs, std:
 
 }  // namespace
 
-void action_noise(std::uint64_t seed, std::uint64_t first_decision, std::size_t n_steps, std::size_t n_envs,
-                  std::size_t n_actions, float* noise) {
-  for (std::size_t env_index = 0; env_index < n_envs; ++env_index) {
-    RandomStream stream = noise_stream(seed, env_index, first_decision, n_actions);
-    for (std::size_t step = 0; step < n_steps; ++step) {
-      float* row = noise + (step * n_envs + env_index) * n_actions;
-      std::generate_n(row, n_actions, [&] { return static_cast<float>(stream.normal()); });
+void action_noise(NoiseKind kind, std::uint64_t seed, std::uint64_t first_decision, std::size_t n_steps, std::size_t n_envs,
+                  std::size_t n_noise, float* noise) {
+  for (std::size_t step = 0; step < n_steps; ++step) {
+    for (std::size_t env_index = 0; env_index < n_envs; ++env_index) {
+      draw_noise(kind, seed, env_index, first_decision + step, n_noise, noise + (step * n_envs + env_index) * n_noise);
     }
   }
 }
 
 EpisodeEnds collect_rollout(Engine& engine, const Policy& policy, const RolloutSettings& settings, const RolloutArrays& out,
                             const std::function<void(const std::function<void()>&)>& in_worker) {
-  const std::size_t n_envs = engine.n_envs(), size = settings.shard_size;
-  if (policy.n_obs() != engine.task().n_obs() || policy.n_actions() != engine.task().n_actions()) {
+  const std::size_t n_envs = engine.n_envs(), size = settings.shard_size, n_choices = settings.controls.n_choices;
+  const std::size_t n_wanted = n_choices > 0 ? n_choices : engine.task().n_actions();
+  const std::size_t n_given = n_choices > 0 ? policy.n_choices() : policy.n_actions();
+  if (policy.n_obs() != engine.task().n_obs() || n_given != n_wanted || (policy.n_choices() > 0) != (n_choices > 0)) {
     throw std::invalid_argument("the policy is for " + std::to_string(policy.n_obs()) + " observations and " +
-                                std::to_string(policy.n_actions()) + " actions, the task has " +
-                                std::to_string(engine.task().n_obs()) + " and " + std::to_string(engine.task().n_actions()));
+                                std::to_string(std::max(policy.n_choices(), policy.n_actions())) +
+                                " actions, the task has " + std::to_string(engine.task().n_obs()) + " and " +
+                                std::to_string(n_wanted));
   }
   if (size < 1) throw std::invalid_argument("shard_size must be one or more");
   const std::size_t n_shards = (n_envs + size - 1) / size;

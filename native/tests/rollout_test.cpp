@@ -20,14 +20,19 @@ class SumPolicy : public Policy {
   explicit SumPolicy(std::size_t n_obs) : n_obs_(n_obs) {}
   std::size_t n_obs() const override { return n_obs_; }
   std::size_t n_actions() const override { return 1; }
-  const float* scales() const override { return &scale_; }
+  std::size_t n_choices() const override { return 0; }
+  std::size_t n_outputs() const override { return 1; }
+  std::size_t n_noise() const override { return 1; }
+  NoiseKind noise_kind() const override { return NoiseKind::normal; }
+  bool keeps_noise() const override { return false; }
+  bool is_squashed() const override { return false; }
   std::unique_ptr<Actor> make_actor(std::size_t n_rows) const override {
     return std::make_unique<SumActor>(n_rows, n_obs_);
   }
   void log_probs(const float* means, const float* actions, std::size_t n, float* log_probs) const override {
     std::transform(means, means + n, actions, log_probs, [](float mean, float action) { return action - mean; });
   }
-  void values(const float* obs, std::size_t n, float* values) const override {
+  void values(const float* obs, std::size_t n, std::size_t, float* values) const override {
     for (std::size_t i = 0; i < n; ++i) values[i] = obs[i * n_obs_];
   }
 
@@ -36,10 +41,12 @@ class SumPolicy : public Policy {
    public:
     SumActor(std::size_t n_rows, std::size_t n_obs) : obs_(n_rows * n_obs), output_(n_rows) {}
     float* obs() override { return obs_.data(); }
-    const float* output() override {
+    const float* act(const float* noise, float* actions) override {
       const auto n_obs = static_cast<std::ptrdiff_t>(obs_.size() / output_.size());
       for (auto [row, i] = std::pair(obs_.begin(), std::size_t{0}); row != obs_.end(); row += n_obs) {
-        output_[i++] = 0.1f * std::accumulate(row, row + n_obs, 0.0f);
+        output_[i] = 0.1f * std::accumulate(row, row + n_obs, 0.0f);
+        actions[i] = output_[i] + 0.5f * noise[i];
+        ++i;
       }
       return output_.data();
     }
@@ -49,7 +56,6 @@ class SumPolicy : public Policy {
   };
 
   std::size_t n_obs_;
-  float scale_ = 0.5f;
 };
 
 struct Rollout {
@@ -58,7 +64,8 @@ struct Rollout {
 };
 
 // A rollout of seven environments; all that it writes, one after the other.
-Rollout roll(const TaskSpec& spec, int n_threads, std::size_t shard_size, bool is_reset = true) {
+Rollout roll(const TaskSpec& spec, int n_threads, std::size_t shard_size, bool is_reset = true,
+             const float* noise = nullptr) {
   constexpr std::size_t kSteps = 50, kEnvs = 7, kRows = kSteps * kEnvs;
   Engine engine(spec, kEnvs, n_threads, 5);
   const std::size_t n_obs = engine.task().n_obs();
@@ -74,8 +81,10 @@ Rollout roll(const TaskSpec& spec, int n_threads, std::size_t shard_size, bool i
   if (is_reset) engine.reset(indices.data(), nullptr, kEnvs, observations.data(), reset_infos.data());
   const std::vector<double> means(n_obs, 0.1), scales(n_obs, 2.0);
   const Normalization normalization{means.data(), scales.data(), 1.5};
-  const float low = -1.0f, high = 1.0f;
-  const RolloutSettings settings{kSteps, shard_size, &low, &high, n_hold.data(), 0.9, &normalization, 11, 3};
+  const float range[] = {-1.0f, 1.0f};
+  const std::vector<std::int64_t> n_unstable(kEnvs);
+  const RolloutSettings settings{kSteps, shard_size, {range, 0}, n_hold.data(), 0.9, &normalization,
+                                 noise, 11, 3, 0, n_unstable.data(), 10};
   const RolloutArrays out{observations.data(), actions.data(),    rewards.data(),   log_probs.data(), values.data(), n_held.data(),
                           terminated.data(),   truncated.data(), infos.data(), last.data(),      raw.data()};
   Rollout rollout;
@@ -120,11 +129,22 @@ void an_error_names_environment_and_steps(const TaskSpec& spec) {
 
 void noise_has_a_place_for_every_decision() {
   std::vector<float> all(20 * 3 * 2), later(15 * 3 * 2);
-  action_noise(7, 0, 20, 3, 2, all.data());
-  action_noise(7, 5, 15, 3, 2, later.data());
+  action_noise(NoiseKind::normal, 7, 0, 20, 3, 2, all.data());
+  action_noise(NoiseKind::normal, 7, 5, 15, 3, 2, later.data());
   CHECK_EQUAL(std::equal(later.begin(), later.end(), all.begin() + 5 * 3 * 2), true);
-  action_noise(8, 5, 15, 3, 2, later.data());
+  action_noise(NoiseKind::normal, 8, 5, 15, 3, 2, later.data());
   CHECK_EQUAL(std::equal(later.begin(), later.end(), all.begin() + 5 * 3 * 2), false);
+}
+
+void noise_may_be_given(const TaskSpec& spec) {
+  std::vector<float> noise(50 * 7);
+  action_noise(NoiseKind::normal, 11, 3, 50, 7, 1, noise.data());
+  CHECK_EQUAL(roll(spec, 2, 3, true, noise.data()).numbers == roll(spec, 1, 7).numbers, true);
+  noise.back() += 1.0f;
+  CHECK_EQUAL(roll(spec, 2, 3, true, noise.data()).numbers == roll(spec, 1, 7).numbers, false);
+  action_noise(NoiseKind::uniform, 11, 3, 50, 7, 1, noise.data());
+  CHECK_EQUAL(*std::min_element(noise.begin(), noise.end()) >= 0.0f, true);
+  CHECK_EQUAL(*std::max_element(noise.begin(), noise.end()) <= 1.0f, true);
 }
 
 }  // namespace
@@ -133,6 +153,7 @@ void add_rollout_tests(std::map<std::string, std::function<void()>>& tests, cons
   tests["rollout: threads and shards change nothing"] = [spec] { threads_and_shards_change_nothing(spec); };
   tests["rollout: episodes are in order"] = [spec] { episodes_are_in_order(spec); };
   tests["rollout: an error names environment and steps"] = [spec] { an_error_names_environment_and_steps(spec); };
+  tests["rollout: noise may be given"] = [spec] { noise_may_be_given(spec); };
   tests["rollout: noise has a place for every decision"] = noise_has_a_place_for_every_decision;
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import spaces
 
 from sb3_hrl import native
 from sb3_hrl.envs.task import Task
@@ -156,7 +157,8 @@ class Engine:
         self.info_keys = task.info_keys
         self.reset_info_keys = task.reset_info_keys
         self.n_obs = int(task.observation_space.shape[0])
-        self.n_actions = int(task.action_space.shape[0])
+        self._is_choice = isinstance(task.action_space, spaces.Discrete)
+        self.n_actions = 1 if self._is_choice else int(task.controls.shape[1])
         self._n_info = _n_columns(task.info_columns)
         self._n_reset_info = _n_columns(task.reset_info_columns)
         self._seeds: list[int | None] | None = None if seeds is None else self._checked_seeds(seeds, self.n_envs)
@@ -193,13 +195,17 @@ class Engine:
         """
         Take one action in every environment, and reset those whose episode ends.
 
-        :param actions: ``[E, n_actions]``, C-contiguous, float32; float64 is copied to float32, as SB3's actions are
+        :param actions: ``[E, n_actions]``, C-contiguous, float32; float64 is copied to float32, as SB3's actions are. Of a
+            discrete space: ``[E]``, int64
         :param n_hold: ``[E]`` int32, for how many steps of the task each action is held at most; None for one step
         :param gamma: discount of one step, for the rewards inside a hold: the reward is ``sum(gamma**i * reward_i)``
         :return: fresh arrays
         """
         core = self._open()
-        actions = _checked_array("actions", actions, (self.n_envs, self.n_actions), (np.float32, np.float64))
+        if self._is_choice:
+            actions = self._chosen_controls(actions)
+        else:
+            actions = _checked_array("actions", actions, (self.n_envs, self.n_actions), (np.float32, np.float64))
         if actions.dtype == np.float64:
             actions = actions.astype(np.float32)
         if n_hold is not None:
@@ -227,6 +233,13 @@ class Engine:
             unstable=result.unstable.view(np.bool_),
         )
 
+    def _chosen_controls(self, actions: np.ndarray) -> np.ndarray:
+        controls = self.task.controls
+        actions = _checked_array("actions", actions, (self.n_envs,), (np.int64,))
+        if actions.min() < 0 or actions.max() >= len(controls):
+            raise ValueError(f"actions: expected numbers from 0 to {len(controls) - 1}, got {actions.tolist()}")
+        return controls[actions]
+
     def collect_rollout(
         self,
         policy: Any,
@@ -237,12 +250,16 @@ class Engine:
         normalization: ObsNormalization | None,
         noise_seed: int,
         first_decision: int,
+        n_unstable_in_a_row: np.ndarray,
+        max_unstable_in_a_row: int,
         observations: np.ndarray,
         actions: np.ndarray,
         rewards: np.ndarray,
         log_probs: np.ndarray,
         values: np.ndarray,
         n_held: np.ndarray,
+        noise: np.ndarray | None = None,
+        noise_sample_freq: int = 0,
     ) -> RolloutResult:
         """
         Take ``T`` decisions in every environment without coming back in between. Each worker takes ``shard_size`` environments
@@ -255,17 +272,23 @@ class Engine:
         :param normalization: of what the policy sees
         :param noise_seed: of the actions' random numbers
         :param first_decision: how many decisions were drawn with this seed before
+        :param n_unstable_in_a_row: ``[E]`` int64, how many of the last episodes broke down in each environment
+        :param max_unstable_in_a_row: so many end the rollout with a ``NativeError``
         :param observations: ``[T, E, n_obs]`` float64, output; its first row is what the policy sees first, and an input
-        :param actions: ``[T, E, n_actions]`` float32, output, not clipped
+        :param actions: ``[T, E, n_actions]`` float32, output, not clipped; ``[T, E, 1]`` for a discrete space
         :param rewards: ``[T, E]`` float32, output
         :param log_probs: ``[T, E]`` float32, output
         :param values: ``[T, E]`` float32, output: the values of ``observations``
         :param n_held: ``[T, E]`` int64, output
+        :param noise: ``[T, E, n_noise]`` float32, the random numbers themselves, for tests; by default they are drawn.
+            Standard normal, or uniform in [0, 1) for a discrete space
+        :param noise_sample_freq: after how many decisions gSDE draws again; zero for once in a rollout
         :return: the rest
         """
         core = self._open()
         shape = (len(observations), self.n_envs)
-        space = self.task.action_space
+        if noise is not None:
+            noise = _checked_array("noise", noise, (*shape, policy.n_noise), (np.float32,))
         terminated, truncated = np.empty(shape, np.uint8), np.empty(shape, np.uint8)
         infos = np.empty((*shape, self._n_info))
         last_obs = np.empty((self.n_envs, self.n_obs))
@@ -275,13 +298,17 @@ class Engine:
             policy=policy,
             n_steps=shape[0],
             shard_size=shard_size,
-            action_low=space.low,
-            action_high=space.high,
+            controls=self.task.controls,
+            is_choice=self._is_choice,
             n_hold=n_hold,
             gamma=float(gamma),
             normalization=normalization,
             noise_seed=noise_seed,
             first_decision=first_decision,
+            noise=noise,
+            noise_sample_freq=noise_sample_freq,
+            n_unstable_in_a_row=_checked_array("n_unstable_in_a_row", n_unstable_in_a_row, (self.n_envs,), (np.int64,)),
+            max_unstable_in_a_row=max_unstable_in_a_row,
             observations=_checked_array("observations", observations, (*shape, self.n_obs), (np.float64,)),
             actions=_checked_array("actions", actions, (*shape, self.n_actions), (np.float32,)),
             rewards=_checked_array("rewards", rewards, shape, (np.float32,)),
@@ -295,6 +322,15 @@ class Engine:
             raw_observations=raw_obs,
         )
         return RolloutResult(terminated.view(np.bool_), truncated.view(np.bool_), infos, last_obs, raw_obs, EpisodeEnds(*ends))
+
+    def column_moments(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """
+        :param numbers: ``[N, n]`` float64
+        :return: ``numbers.mean(axis=0)`` and ``numbers.var(axis=0)``, to the last bit, by the worker threads
+        """
+        core = self._open()
+        numbers = _checked_array("numbers", numbers, (len(numbers), *numbers.shape[1:]), (np.float64,))
+        return native.load().column_moments(core, numbers)
 
     def instabilities(self) -> list[Instability]:
         """

@@ -43,6 +43,7 @@ _KEYS = (
     "options",
     "model",
     "frame_skip",
+    "actions",
     "observation",
     "observation_size",
     "values",
@@ -163,7 +164,8 @@ class Task:
     :param max_episode_steps: the time limit, None for none
     :param dt: simulated seconds of one step
     :param observation_space: as gymnasium declares it
-    :param action_space: as gymnasium declares it
+    :param action_space: as gymnasium declares it; Discrete if the file lists its actions
+    :param controls: the actions that the file lists, as controls [n, n_controls], float32; else low and high of the space
     :param info_columns: for every key of a step's info its column, or its columns, in ``StepResult.infos``
     :param reset_info_columns: the same for a reset's info
     :param metadata: render modes and frames per second, as gymnasium gives them
@@ -180,7 +182,8 @@ class Task:
     max_episode_steps: int | None
     dt: float
     observation_space: spaces.Box
-    action_space: spaces.Box
+    action_space: Any  # a spaces.Box or spaces.Discrete
+    controls: np.ndarray = field(repr=False, compare=False)
     info_columns: Mapping[str, int | slice]
     reset_info_columns: Mapping[str, int | slice]
     metadata: Mapping[str, Any]
@@ -323,6 +326,8 @@ class _Reader:
         model_path = _find_model(model_name, self.path.parent)
         model_bytes, model = _compile_model(model_path)
 
+        space = _action_space(model)
+        actions = self._actions(space)
         observation = self._array_terms("observation", model)
         arrays, array_names = self._named_arrays(model)
         self._read_values(model)
@@ -358,7 +363,8 @@ class _Reader:
             max_episode_steps=limit,
             dt=dt,
             observation_space=spaces.Box(-np.inf, np.inf, (core.n_obs,), np.float64),
-            action_space=_action_space(model),
+            action_space=space if actions is None else spaces.Discrete(len(actions)),
+            controls=np.stack([space.low, space.high]) if actions is None else actions,
             info_columns=_columns(info, core.array_sizes),
             reset_info_columns=_columns(reset_info, core.array_sizes),
             metadata={
@@ -366,7 +372,7 @@ class _Reader:
                 "render_fps": int(np.round(1.0 / dt)),
             },
             model_hash=hashlib.sha256(spec.model).hexdigest(),
-            task_hash=_hash(spec),
+            task_hash=_hash(spec, actions),
             spec=spec,
         )
 
@@ -411,6 +417,21 @@ class _Reader:
         if limit is None or (given is not None and given == -1):
             return None
         return self._whole_number("max_episode_steps", limit, 1)
+
+    def _actions(self, space: spaces.Box) -> np.ndarray | None:
+        """The controls of each discrete action [n, n_controls], float32; None if the file lists none."""
+        if "actions" not in self.document:
+            return None
+        rows = self._items("actions")
+        if not rows:
+            self._problem(self.document, "actions", "expected at least one list of controls")
+        for index, row in enumerate(rows):
+            is_right = isinstance(row, list) and len(row) == len(space.low) and all(map(_is_number, row))
+            if not is_right or np.float32(row) not in space:
+                limits = ", ".join(f"[{low:g}, {high:g}]" for low, high in zip(space.low, space.high, strict=True))
+                text = f"expected a list of {len(space.low)} numbers within {limits}, got {show(row)}"
+                self._problem(rows, index, text, f"actions[{index}]")
+        return None if self.problems else np.array(rows, np.float32)
 
     # --- terms ----------------------------------------------------------------------------------------------------------
 
@@ -741,7 +762,7 @@ def _columns(infos: Sequence[Info], array_sizes: Sequence[int]) -> dict[str, int
     return columns
 
 
-def _hash(spec: TaskSpec) -> str:
+def _hash(spec: TaskSpec, actions: np.ndarray | None) -> str:
     """Of what the task is, not of how this machine's NumPy rounds: a state may travel to another machine."""
     terms = {
         kind: [
@@ -751,7 +772,8 @@ def _hash(spec: TaskSpec) -> str:
         for kind in ("observation", "values", "arrays", "reset")
     }
     rest = (spec.frame_skip, spec.max_episode_steps, spec.reward, spec.healthy, spec.info, spec.reset_info)
-    return hashlib.sha256(json.dumps([terms, rest]).encode()).hexdigest()
+    listed = () if actions is None else (actions.tolist(),)
+    return hashlib.sha256(json.dumps([terms, rest, *listed]).encode()).hexdigest()
 
 
 # How NumPy's dot product may add, by the number that the native core has for it (`NormOrder`).

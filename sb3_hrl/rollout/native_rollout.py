@@ -10,8 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch as th
+from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.distributions import DiagGaussianDistribution
+from stable_baselines3.common.distributions import (
+    CategoricalDistribution,
+    DiagGaussianDistribution,
+    StateDependentNoiseDistribution,
+)
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.running_mean_std import RunningMeanStd
@@ -22,7 +27,7 @@ from torch import nn
 
 from sb3_hrl import native
 from sb3_hrl.envs.engine import ObsNormalization, RolloutResult
-from sb3_hrl.rollout.normalization import update_normalization
+from sb3_hrl.rollout.normalization import update_normalization_natively
 from sb3_hrl.rollout.time_aware import TimeAwareRolloutBuffer
 from sb3_hrl.vec_env.native_vec_env import NativeVecEnv
 
@@ -79,14 +84,12 @@ def _why_policy_is_not_native(policy: BasePolicy) -> str | None:
     if type(policy) is not ActorCriticPolicy:
         return f"the policy is a {type(policy).__name__}, not SB3's MlpPolicy"
     for part, expected in (
-        (policy.features_extractor, FlattenExtractor),
-        (policy.mlp_extractor, MlpExtractor),
-        (policy.action_dist, DiagGaussianDistribution),
+        (policy.features_extractor, (FlattenExtractor,)),
+        (policy.mlp_extractor, (MlpExtractor,)),
+        (policy.action_dist, (DiagGaussianDistribution, StateDependentNoiseDistribution, CategoricalDistribution)),
     ):
-        if type(part) is not expected:
-            return f"the policy has a {type(part).__name__}, not a {expected.__name__}"
-    if policy.squash_output:
-        return "the policy squashes its actions"
+        if type(part) not in expected:
+            return f"the policy has a {type(part).__name__}, not a {' or '.join(kind.__name__ for kind in expected)}"
     for network in (policy.mlp_extractor.policy_net, policy.mlp_extractor.value_net):
         for index, module in enumerate(network):
             is_linear = type(module) is nn.Linear and module.bias is not None
@@ -106,7 +109,18 @@ def native_policy(policy: ActorCriticPolicy) -> Any:
     """
     extractor = policy.mlp_extractor
     actor, critic = [*extractor.policy_net, policy.action_net], [*extractor.value_net, policy.value_net]
-    return native.load().MlpPolicy(_read_layers(actor), _read_layers(critic), _numpy(policy.log_std))
+    return native.load().MlpPolicy(_read_layers(actor), _read_layers(critic), *_read_distribution(policy))
+
+
+def _read_distribution(policy: ActorCriticPolicy) -> tuple[str, np.ndarray]:
+    """The native name of the policy's distribution, and the standard deviations of its noise."""
+    if isinstance(policy.action_dist, CategoricalDistribution):
+        return "categorical", np.empty(0, np.float32)
+    log_std = policy.log_std.detach().cpu()
+    if isinstance(policy.action_dist, StateDependentNoiseDistribution):
+        name = "squashed_state_dependent" if policy.squash_output else "state_dependent"
+        return name, policy.action_dist.get_std(log_std).numpy()
+    return "gaussian", log_std.exp().numpy()
 
 
 def _read_layers(modules: list[nn.Module]) -> list[tuple[np.ndarray, np.ndarray, str, float]]:
@@ -157,12 +171,15 @@ def collect_native(
     assert isinstance(venv, NativeVecEnv)
     model.policy.set_training_mode(False)
     buffer.reset()
+    if model.use_sde:
+        model.policy.reset_noise(env.num_envs)  # as SB3 does; the workers draw matrices of their own
     callback.on_rollout_start()
 
     start = time.perf_counter()
     policy = native_policy(model.policy)
     model.logger.record("time/handover_ms", 1e3 * (time.perf_counter() - start))
     buffer.observations[0] = model._last_obs
+    actions = np.empty((n_steps, env.num_envs, policy.n_actions), np.float32)
     result = venv.collect_rollout(
         policy,
         n_steps,
@@ -170,13 +187,15 @@ def collect_native(
         shard_size=shard_size,
         noise_seed=noise_seed,
         first_decision=first_decision,
+        noise_sample_freq=max(model.sde_sample_freq, 0),
         observations=buffer.observations,
-        actions=buffer.actions,
+        actions=actions,
         rewards=buffer.rewards,
         log_probs=buffer.log_probs,
         values=buffer.values,
         n_held=buffer.n_held,
     )
+    buffer.actions[:] = actions
     dones = result.terminated | result.truncated
     buffer.episode_starts[0] = model._last_episode_starts
     buffer.episode_starts[1:] = dones[:-1]
@@ -202,7 +221,7 @@ def collect_native(
         callback.update_locals({"values": last_values})
         callback.on_rollout_end()
     if normalize is not None:
-        update_normalization(normalize, result.raw_obs, raw_rewards, dones)  # type: ignore[arg-type]
+        update_normalization_natively(normalize, venv._engine, result.raw_obs, raw_rewards, dones)
     return is_going_on
 
 
@@ -224,14 +243,29 @@ def _predict_values(model: OnPolicyAlgorithm, obs: Any) -> np.ndarray:
 def _bootstrap(
     model: OnPolicyAlgorithm, buffer: TimeAwareRolloutBuffer, result: RolloutResult, terminal_obs: np.ndarray
 ) -> None:
-    """Add ``gamma**n_held * V(terminal_obs)`` to the rewards of the decisions that a time limit cut."""
+    """
+    Add ``gamma**n_held * V(terminal_obs)`` to the rewards of the decisions that a time limit cut. It is rounded as in
+    lock-step: by SB3 in float32, and after a hold by ``TimeAwareCallback`` in float64.
+    """
     step, env_index = result.ends.step, result.ends.env_index
     is_timeout = ~result.terminated[step, env_index]
     if not is_timeout.any():
         return
     where = step[is_timeout], env_index[is_timeout]
-    discounts = (np.float64(model.gamma) ** buffer.n_held[where]).astype(np.float32)
-    buffer.rewards[where] += discounts * _predict_values(model, terminal_obs[is_timeout])
+    values, n_held = _predict_values(model, terminal_obs[is_timeout]), buffer.n_held[where]
+    after_hold = (np.float64(model.gamma) ** n_held * values).astype(np.float32)
+    buffer.rewards[where] += np.where(n_held == 1, np.float32(model.gamma) * values, after_hold)
+
+
+def _read_actions(model: OnPolicyAlgorithm, buffer: TimeAwareRolloutBuffer) -> tuple[np.ndarray, np.ndarray]:
+    """The actions of a rollout as the policy gives them, and as the environments take them [T, E, ...]."""
+    space = model.action_space
+    if not isinstance(space, spaces.Box):
+        actions = buffer.actions.reshape(*buffer.rewards.shape, *space.shape)  # type: ignore[misc]
+        return actions, actions
+    if model.policy.squash_output:
+        return buffer.actions, model.policy.unscale_action(buffer.actions)
+    return buffer.actions, np.clip(buffer.actions, space.low, space.high)
 
 
 def _replay(
@@ -245,8 +279,7 @@ def _replay(
     terminal_obs: np.ndarray,
 ) -> bool:
     """Show every step to the callbacks, as SB3's ``collect_rollouts`` would have. False if one of them stops the training."""
-    space: Any = model.action_space
-    clipped_actions = np.clip(buffer.actions, space.low, space.high)
+    actions, clipped_actions = _read_actions(model, buffer)
     last_obs: Any = model._last_obs
     callback.update_locals(
         {
@@ -263,7 +296,7 @@ def _replay(
         callback.update_locals(
             {
                 "n_steps": step,
-                "actions": buffer.actions[step],
+                "actions": actions[step],
                 "clipped_actions": clipped_actions[step],
                 "values": buffer.values[step],
                 "log_probs": buffer.log_probs[step],

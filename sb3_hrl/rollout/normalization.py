@@ -4,15 +4,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn, VecEnvWrapper
 
+from sb3_hrl import native
+from sb3_hrl.envs.engine import Engine
+
 
 def update_normalization(
-    normalize: VecNormalize, raw_obs: Sequence[Any] | None, rewards: np.ndarray, dones: np.ndarray
+    normalize: VecNormalize, raw_obs: Sequence[Any] | np.ndarray | None, rewards: np.ndarray, dones: np.ndarray
 ) -> None:
     """
-    Learn from a whole rollout at once: one batch of observations, and one of discounted returns.
+    Learn from a whole rollout at once: one batch of observations, and one of discounted returns. The slow twin of
+    ``update_normalization_natively``.
 
     :param normalize: whose statistics; they change only while it is training
     :param raw_obs: observations after each step, ``T`` arrays (or dicts of arrays) [E, ...]; may be None without ``norm_obs``
@@ -34,6 +39,32 @@ def update_normalization(
         normalize.returns = returns[step] = normalize.returns * normalize.gamma + rewards[step]
         normalize.returns = np.where(dones[step], 0.0, normalize.returns)
     normalize.ret_rms.update(returns.reshape(-1))
+
+
+def update_normalization_natively(
+    normalize: VecNormalize, engine: Engine, raw_obs: np.ndarray | None, rewards: np.ndarray, dones: np.ndarray
+) -> None:
+    """
+    ``update_normalization`` with its sums in the native workers, in NumPy's order: equal to the last bit.
+
+    :param normalize: whose statistics; not of dictionaries
+    :param engine: whose worker threads
+    :param raw_obs: observations after each step [T, E, n_obs], float64; may be None without ``norm_obs``
+    :param rewards: as they came from the environments [T, E], float32
+    :param dones: whether an episode ended [T, E], bool
+    """
+    if not normalize.training:
+        update_normalization(normalize, raw_obs, rewards, dones)
+        return
+    if normalize.norm_obs:
+        assert raw_obs is not None
+        assert isinstance(normalize.obs_rms, RunningMeanStd)
+        means, variances = engine.column_moments(raw_obs.reshape(-1, raw_obs.shape[-1]))
+        normalize.obs_rms.update_from_moments(means, variances, rewards.size)
+    returns = np.array(normalize.returns, dtype=np.float64)
+    mean, variance = native.load().return_moments(returns, rewards, dones.view(np.uint8), normalize.gamma)
+    normalize.returns = returns
+    normalize.ret_rms.update_from_moments(np.float64(mean), np.float64(variance), rewards.size)  # type: ignore[arg-type]
 
 
 class FrozenNormalization(VecEnvWrapper):

@@ -33,8 +33,9 @@ class NativeVecEnv(VecEnv):
     result. ``render``, and attributes that only the gymnasium environment has, come from a Python twin that is put into the
     simulation's state; it is a copy to look at.
 
-    :param env: a registered id with a native form, or, as ``make_vec_env(..., vec_env_cls=NativeVecEnv)`` calls it, a list of
-        functions that each build one; these then say all that follows but ``n_threads``
+    :param env: a registered id with a native form, or a task's YAML file, or, as ``make_vec_env(...,
+        vec_env_cls=NativeVecEnv)`` calls it, a list of functions that each build one; these then say all that follows but
+        ``n_threads``
     :param n_envs: number of environments
     :param env_kwargs: arguments of the environment
     :param max_episode_steps: the time limit; by default the registered one
@@ -169,7 +170,15 @@ class NativeVecEnv(VecEnv):
         :return: what it gives; ``replay`` then says what each step would have returned
         """
         n_hold, gamma = (None, 1.0) if self._hold is None else self._hold.next_decisions(n_steps)
-        result = self._engine.collect_rollout(policy, n_hold=n_hold, gamma=gamma, normalization=normalization, **arguments)
+        result = self._engine.collect_rollout(
+            policy,
+            n_hold=n_hold,
+            gamma=gamma,
+            normalization=normalization,
+            n_unstable_in_a_row=self._n_unstable_in_a_row,
+            max_unstable_in_a_row=MAX_UNSTABLE_IN_A_ROW,
+            **arguments,
+        )
         ends = result.ends
         self._set_reset_infos(ends.env_index.tolist(), ends.reset_infos)
         for index, is_unstable, seed, n_total_steps in zip(
@@ -340,12 +349,14 @@ class EnvView:
         task = venv.task
         self.observation_space, self.action_space, self.dt = task.observation_space, task.action_space, task.dt
         self.render_mode = venv._render_mode
-        self.spec = gym.spec(venv._env_id)
+        self.spec = None if venv._env_id.endswith((".yaml", ".yml")) else gym.spec(venv._env_id)
         self.metadata = dict(task.metadata)
 
     @property
     def twin(self) -> gym.Env:
         """The gymnasium environment in the simulation's state; made when it is first asked for."""
+        if self.spec is None:
+            raise AttributeError(f"{self._venv.task.id} is a task file: it has no gymnasium environment to look at")
         if self._twin is None:
             self._twin = gym.make(self.spec.id, render_mode=self.render_mode, **self._venv._env_kwargs)
             self._twin.reset()

@@ -10,9 +10,12 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium import spaces
+from gymnasium.wrappers import TransformAction
 
 from sb3_hrl.envs import Engine, Task, load_task, native_tasks
 from sb3_hrl.envs.task import Term
+from sb3_hrl.vec_env import NativeVecEnv
 
 N_ENVS = 2
 ASSETS = Path(gym.__file__).parent / "envs" / "mujoco" / "assets"
@@ -309,3 +312,37 @@ def test_the_lag_of_positions_is_seen(env_id):
     engine.set_qpos_qvel(1, *engine.qpos_qvel(0))  # the same state for MuJoCo, but not for the task
     infos = engine.step(actions).infos
     assert task.info(infos[0])["x_velocity"] != task.info(infos[1])["x_velocity"]
+
+
+def test_listed_actions_are_those_of_a_wrapper(tmp_path: Path) -> None:
+    """The VecEnv of a task that lists its actions, and gymnasium's environment in a wrapper with the same list."""
+    controls = np.array([[1, 1, 1], [-1, -1, -1], [0, 0.5, -0.5]], np.float32)
+    file = tmp_path / "bang_bang.yaml"
+    file.write_text(f"actions: {controls.tolist()}\n" + native_tasks()["Hopper-v5"].read_text())
+    venv = NativeVecEnv(str(file), n_envs=2)
+    assert venv.action_space == spaces.Discrete(3)
+    twins = [TransformAction(gym.make("Hopper-v5"), controls.__getitem__, venv.action_space) for _ in range(2)]
+    venv.reset()
+    for index, twin in enumerate(twins):
+        twin.reset(seed=index)
+        put(venv._engine, index, twin)
+    rng = np.random.default_rng(0)
+    n_ended = 0
+    for _ in range(200):
+        actions = rng.integers(3, size=2)
+        obs, rewards, dones, infos = venv.step(actions)
+        for index, twin in enumerate(twins):
+            expected_obs, reward, terminated, truncated, info = twin.step(actions[index])
+            here = infos[index]["terminal_observation"] if dones[index] else obs[index]  # type: ignore[index]
+            assert np.array_equal(here, expected_obs)
+            assert rewards[index] == np.float32(reward)
+            assert dones[index] == (terminated or truncated)
+            assert infos[index].items() >= info.items()
+            if dones[index]:
+                n_ended += 1
+                twin.reset()
+                put(venv._engine, index, twin)
+    assert n_ended > 5
+    with pytest.raises(AttributeError, match="is a task file: it has no gymnasium environment to look at"):
+        venv.get_attr("data")
+    venv.close()

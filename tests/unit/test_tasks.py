@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from sb3_hrl import native
 from sb3_hrl.envs import Engine, NoNativeForm, TaskError, load_task, native_tasks
@@ -81,6 +82,30 @@ def test_a_task_of_ones_own_needs_no_cpp(folder):
     assert info == {"angle": after, "force": np.array([1.5]), "lazy": info["lazy"]}
     assert info["lazy"] == pytest.approx(-0.1 * 1.5**2)
     assert result.rewards[0] == 2 * ((after - before) / 0.004) + info["lazy"]
+
+
+def test_actions_may_be_listed(folder):
+    (folder / "listed.yaml").write_text(SWING + "actions: [[-2], [0], [3]]\n")
+    plain, listed = (load_task(folder / f"{name}.yaml") for name in ("swing", "listed"))
+    assert listed.action_space == spaces.Discrete(3)
+    assert listed.task_hash != plain.task_hash
+    engines = [Engine(task, 2, seeds=[1, 2]) for task in (plain, listed)]
+    for engine in engines:
+        engine.reset()
+    controls = [0, 2], [1, 2], [0, 0]
+    for row in controls:
+        left = engines[0].step(np.array([[-2, 0, 3][number] for number in row], np.float32).reshape(2, 1))
+        right = engines[1].step(np.array(row))
+        for here, there in zip(left, right, strict=True):
+            assert np.array_equal(here, there)
+    for actions, message in (
+        (np.array([0, 3]), r"actions: expected numbers from 0 to 2, got \[0, 3\]"),
+        (np.array([0, -1]), r"actions: expected numbers from 0 to 2, got \[0, -1\]"),
+        (np.zeros((2, 1), np.float32), "actions: expected int64, got float32"),
+        (np.zeros(3, np.int64), r"actions: expected the shape \(2,\), got \(3,\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            engines[1].step(actions)
 
 
 def test_the_time_limit_can_be_changed(folder):
@@ -166,6 +191,11 @@ WRONG = [
     ),
     ("model: swing.xml", "model: $modle", 8, "model: there is no option 'modle'"),
     ("model: swing.xml", "model: 3", 8, "model: expected the name of a file, got 3"),
+    ("frame_skip: 2", "actions: [[0], [9]]", 9, "actions[1]: expected a list of 1 numbers within [-2, 3], got [9]"),
+    ("frame_skip: 2", "actions: [[0, 1]]", 9, "actions[0]: expected a list of 1 numbers within [-2, 3], got [0, 1]"),
+    ("frame_skip: 2", "actions: [x]", 9, "actions[0]: expected a list of 1 numbers within [-2, 3], got 'x'"),
+    ("frame_skip: 2", "actions: 3", 9, "actions: expected a list, got 3"),
+    ("frame_skip: 2", "actions: []", 9, "actions: expected at least one list of controls"),
     ("frame_skip: 2", "frame_skip: 0", 9, "frame_skip: expected a whole number >= 1, got 0"),
     (
         "weight: 0.5",

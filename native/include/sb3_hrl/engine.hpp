@@ -55,6 +55,8 @@ class Engine {
   StepRow row(const StepArrays& out, std::size_t index) const;
   // Call call(0) … call(n - 1) in the workers, for work that takes environments through many steps; see ThreadPool::run.
   void run_in_workers(std::size_t n, const ThreadPool::Task& call);
+  // For work without physics.
+  ThreadPool& pool() { return pool_; }
 
  private:
   // Call call(i) for i < n, in fixed shares of neighbours. All of them run, then the error of the lowest i is thrown,

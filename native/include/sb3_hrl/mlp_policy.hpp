@@ -19,21 +19,34 @@ struct LayerSpec {
   double parameter;        // negative_slope or alpha; 1 for GELU's tanh approximation
 };
 
+// SB3's DiagGaussianDistribution, StateDependentNoiseDistribution without and with `squash_output`, CategoricalDistribution.
+enum class Distribution { gaussian, state_dependent, squashed_state_dependent, categorical };
+
 // SB3's MlpPolicy, by the same ATen kernels in the same order, so that it gives the same bits.
 class MlpPolicy : public Policy {
  public:
-  // Throws std::invalid_argument for an unknown activation. `log_std` is [n_out of the actor's last layer].
-  MlpPolicy(const std::vector<LayerSpec>& actor, const std::vector<LayerSpec>& critic, const float* log_std);
+  // Throws std::invalid_argument for an unknown activation. `scales` are standard deviations: [n_out of the actor's last
+  // layer], or [its n_in, its n_out] of the noise matrix if they depend on the state; not read for a choice.
+  MlpPolicy(const std::vector<LayerSpec>& actor, const std::vector<LayerSpec>& critic, Distribution distribution,
+            const float* scales);
   ~MlpPolicy() override;
 
   std::size_t n_obs() const override;
   std::size_t n_actions() const override;
-  const float* scales() const override;
+  std::size_t n_choices() const override;
+  std::size_t n_outputs() const override;
+  std::size_t n_noise() const override;
+  NoiseKind noise_kind() const override;
+  bool keeps_noise() const override;
+  bool is_squashed() const override;
   std::unique_ptr<Actor> make_actor(std::size_t n_rows) const override;
-  void log_probs(const float* means, const float* actions, std::size_t n, float* log_probs) const override;
-  void values(const float* obs, std::size_t n, float* values) const override;
+  void log_probs(const float* outputs, const float* actions, std::size_t n, float* log_probs) const override;
+  void values(const float* obs, std::size_t n, std::size_t n_rows, float* values) const override;
 
  private:
+  std::size_t n_out() const;
+  bool is_choice() const;
+
   struct Networks;
   std::unique_ptr<const Networks> networks_;
 };

@@ -11,22 +11,32 @@ class Actor {
   virtual ~Actor() = default;
   // [n_rows, n_obs], for the caller to fill.
   virtual float* obs() = 0;
-  // [n_rows, n_actions]: the means of the actions for what `obs` holds; valid until the next call.
-  virtual const float* output() = 0;
+  // Decide for what `obs` holds: from noise [n_rows, n_noise] to actions [n_rows, n_actions]. Returns the distributions that
+  // they come from [n_rows, n_outputs], valid until the next call.
+  virtual const float* act(const float* noise, float* actions) = 0;
 };
 
-// A diagonal Gaussian over actions with one scale for each, and the value function that belongs to it. It does not change while workers use it.
+// What the random numbers of a policy are like.
+enum class NoiseKind { normal, uniform };
+
+// A distribution over actions for every observation, and the value function that belongs to it. It does not change while
+// workers use it.
 class Policy {
  public:
   virtual ~Policy() = default;
   virtual std::size_t n_obs() const = 0;
-  virtual std::size_t n_actions() const = 0;
-  virtual const float* scales() const = 0;  // [n_actions]
+  virtual std::size_t n_actions() const = 0;  // numbers of an action; one for a choice among n_choices
+  virtual std::size_t n_choices() const = 0;  // zero if actions are not a choice
+  virtual std::size_t n_outputs() const = 0;  // numbers that describe a distribution
+  virtual std::size_t n_noise() const = 0;    // random numbers of a decision
+  virtual NoiseKind noise_kind() const = 0;
+  virtual bool keeps_noise() const = 0;   // whether one draw may serve several decisions
+  virtual bool is_squashed() const = 0;   // whether actions lie in [-1, 1], which stands for the range of the controls
   virtual std::unique_ptr<Actor> make_actor(std::size_t n_rows) const = 0;
-  // log_probs[i] of actions [n, n_actions] under means [n, n_actions].
-  virtual void log_probs(const float* means, const float* actions, std::size_t n, float* log_probs) const = 0;
-  // values[i] of obs [n, n_obs].
-  virtual void values(const float* obs, std::size_t n, float* values) const = 0;
+  // log_probs[i] of actions [n, n_actions] under the distributions outputs [n, n_outputs].
+  virtual void log_probs(const float* outputs, const float* actions, std::size_t n, float* log_probs) const = 0;
+  // values[i] of obs [n, n_obs], computed n_rows at a time: the last bits depend on it.
+  virtual void values(const float* obs, std::size_t n, std::size_t n_rows, float* values) const = 0;
 };
 
 }  // namespace sb3_hrl
