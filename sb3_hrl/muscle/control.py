@@ -122,10 +122,10 @@ class MuscleControl:
     def set_muscles(self, muscles: Any) -> None:
         """
         :param muscles: what turns torques into activations from now on: a low level, or a record that makes one by
-            ``make_low_level(interface)``; None for nothing, and then the environment refuses to step
+            ``to_low_level()``; None for nothing, and then the environment refuses to step
         """
-        has_recipe = hasattr(muscles, "make_low_level")
-        self.low_level = muscles.make_low_level(self.interface) if has_recipe else muscles
+        has_recipe = hasattr(muscles, "to_low_level")
+        self.low_level = muscles.to_low_level() if has_recipe else muscles
 
     def reset(self, data: Any) -> None:
         """
