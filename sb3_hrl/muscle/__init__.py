@@ -3,7 +3,7 @@
 from sb3_hrl.muscle.control import ControlSummary, LowLevel, MuscleControl
 from sb3_hrl.muscle.interface import Coupling, MuscleInterface, MuscleState
 from sb3_hrl.muscle.qp import QpLowLevel, TorqueLowLevel
-from sb3_hrl.muscle.settings import ACTIVATIONS, ACTUATIONS, MuscleSettings
+from sb3_hrl.muscle.settings import ACTIVATIONS, ACTUATIONS, MuscleSettings, MuscleSpec
 from sb3_hrl.muscle.stable_pd import StablePd
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "MuscleControl",
     "MuscleInterface",
     "MuscleSettings",
+    "MuscleSpec",
     "MuscleState",
     "QpLowLevel",
     "StablePd",
