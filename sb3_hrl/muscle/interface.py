@@ -190,7 +190,8 @@ class MuscleInterface:
                 data.qpos[at] = rng.uniform(low, high)
         data.qvel[:] = speed * rng.standard_normal(model.nv)
         self.couple(data)
-        data.act[self.activations] = data.ctrl[self.controls] = rng.uniform(size=self.n_muscles)
+        data.act[self.activations] = rng.uniform(size=self.n_muscles)
+        data.ctrl[self.controls] = rng.uniform(size=self.n_muscles)  # another, or a force of the next activation would hide
 
     def couple(self, data: Any) -> None:
         """
