@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import mujoco
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch as th
 
+from sb3_hrl.experiments.cli import main
 from sb3_hrl.muscle import MuscleInterface, MuscleSettings
 from tests.conftest import missing
 from tests.muscle_models import ARM, LEG
@@ -223,3 +225,43 @@ def test_settings_have_defaults_for_any_body() -> None:
     low, high = MuscleSettings(has_cascade=True).action_bounds(interface)
     assert high.tolist() == [1.0, 1.0, 1.0, 10.0]
     assert (low == -high).all()
+
+
+# --- sb3-hrl muscles ----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "leg.xml"
+    path.write_text(LEG)
+    assert main(["muscles", str(path)]) == 0
+    out = capsys.readouterr().out
+    lines = {line.split("│")[1].strip(): line for line in out.splitlines() if "│" in line}
+    assert {"flexor", "vasti", "gluteus", "hip", "knee", "ankle", "knee_slide", "toe"} <= set(lines)
+    assert "6000" in lines["vasti"]
+    assert "hip -8 … -8, knee 3 … 3" in lines["flexor"]
+    assert "-0.524 … 1.75" in lines["hip"]
+    assert "+3 x^1" in lines["toe"]
+    assert "6 muscles drive 3 coordinates; 9 of 18 torques per activation are not structurally zero." in out
+    assert "qfrc_actuator = J^T (gain * activation + bias) holds" in out
+    assert main(["muscles", str(path), "--joints", "ankle"]) == 0
+    assert "6 muscles drive 1 coordinates; 2 of 6" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("xml", "message"),
+    [
+        (None, "there is no such file"),
+        ("<mujoco><wordbody/></mujoco>", "XML Error: Schema violation: unrecognized element"),
+        ("<mujoco/>", "the model has no muscles: it has no actuators"),
+        (ARM.replace(ARM_JOINT, f'{ARM_JOINT} actuatorfrcrange="-3 3"'), "'elbow' has an actuatorfrcrange"),
+    ],
+)
+def test_the_command_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str], xml: str | None, message: str) -> None:
+    path = tmp_path / "body.xml"
+    if xml is not None:
+        path.write_text(xml)
+    assert main(["muscles", str(path)]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"sb3-hrl muscles: {path}: ")
+    assert message in captured.err
+    assert not captured.out
