@@ -126,7 +126,7 @@ LEG = """
 
 _TASK = """
 id: Muscles-v0
-model: body.xml
+model: {model}
 frame_skip: {frame_skip}
 observation: [{{term: qpos}}, {{term: qvel}}, {{term: act}}, {{term: ctrl}}, {{term: qfrc_constraint}}]
 values: {{speed: {{term: qvel, index: 0}}, last: {{term: qpos, index: -1}}}}
@@ -136,17 +136,19 @@ info: [last]
 """
 
 
-def muscle_task(folder: Path, xml: str, settings: MuscleSettings, frame_skip: int = 5) -> tuple[Task, MuscleInterface]:
+def muscle_task(folder: Path, xml: str | Path, settings: MuscleSettings, frame_skip: int = 5) -> tuple[Task, MuscleInterface]:
     """
     :param folder: where the files go
-    :param xml: the body
+    :param xml: the body, or its file
     :param settings: how it is driven
     :param frame_skip: substeps of a step
     :return: a task without an end, whose observation is the whole state, and the body's muscles
     """
-    (folder / "body.xml").write_text(xml)
-    (folder / "task.yaml").write_text(_TASK.format(frame_skip=frame_skip))
-    interface = MuscleInterface(mujoco.MjModel.from_xml_string(xml), settings.joints)
+    model = xml if isinstance(xml, Path) else folder / "body.xml"
+    if isinstance(xml, str):
+        model.write_text(xml)
+    (folder / "task.yaml").write_text(_TASK.format(model=model, frame_skip=frame_skip))
+    interface = MuscleInterface(mujoco.MjModel.from_xml_path(str(model)), settings.joints)
     low, high = settings.action_bounds(interface)
     task = load_task(folder / "task.yaml")
     spec = task.spec._replace(muscles=settings.in_numbers(interface))

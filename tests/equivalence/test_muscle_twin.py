@@ -7,10 +7,11 @@ import mujoco
 import numpy as np
 import pytest
 
-from sb3_hrl import native
+from sb3_hrl import envs, native
 from sb3_hrl.envs.engine import Engine
 from sb3_hrl.errors import NativeError
 from sb3_hrl.muscle import ACTIVATIONS, MuscleControl, MuscleInterface, MuscleSettings, QpLowLevel, TorqueLowLevel
+from tests.conftest import missing
 from tests.muscle_models import ARM, LEG, muscle_task
 
 N_STEPS = 40
@@ -179,3 +180,74 @@ def test_a_task_without_muscles_takes_none() -> None:
         engine.set_low_level(low_levels("qp")[0])
     with pytest.raises(ValueError, match="this task has no muscles"):
         engine.summary(0)
+
+
+def test_a_rollout_leaves_the_samples_of_its_steps(tmp_path: Path) -> None:
+    """The samples of a native rollout are those that its own actions leave step by step."""
+    task, interface = muscle_task(tmp_path, ARM, MuscleSettings(), FRAME_SKIP)
+    n_steps, n_envs, core = 12, 3, native.load()
+    rng = np.random.default_rng(0)
+    n_obs, n_actions = task.observation_space.shape[0], interface.n_coords
+    layers = [
+        (0.1 * rng.standard_normal((n_out, n_obs)).astype(np.float32), np.zeros(n_out, np.float32), "identity", 0.0)
+        for n_out in (n_actions, 1)
+    ]
+    policy = core.MlpPolicy([layers[0]], [layers[1]], np.zeros(n_actions, np.float32))
+    engines = [Engine(task, n_envs, n_threads, seeds=range(n_envs)) for n_threads in (2, 1)]
+    for engine in engines:
+        engine.set_low_level(low_levels("qp")[0])
+    observations = np.zeros((n_steps, n_envs, n_obs))
+    observations[0] = engines[0].reset()[0]
+    engines[1].reset()
+    floats = [np.zeros((n_steps, n_envs), np.float32) for _ in range(3)]
+    actions = np.zeros((n_steps, n_envs, n_actions), np.float32)
+    samples = np.zeros((n_steps, n_envs, engines[0].n_sample), np.float32)
+    engines[0].collect_rollout(
+        policy,
+        shard_size=2,
+        n_hold=None,
+        gamma=0.99,
+        normalization=None,
+        noise_seed=1,
+        first_decision=0,
+        observations=observations,
+        actions=actions,
+        rewards=floats[0],
+        log_probs=floats[1],
+        values=floats[2],
+        n_held=np.zeros((n_steps, n_envs), np.int64),
+        samples=samples,
+    )
+    for t in range(n_steps):
+        result = engines[1].step(actions[t].clip(-1, 1))
+        np.testing.assert_array_equal(samples[t], result.samples)
+    assert len(np.unique(samples[..., 0])) == n_steps * n_envs
+
+
+MODELS = sorted(Path(envs.__file__).with_name("assets").glob("*.xml"))
+
+
+@pytest.mark.parametrize("path", [*MODELS, "myoelbow"], ids=lambda path: Path(path).stem)
+def test_native_equals_python_on_real_bodies(tmp_path: Path, path: Path | str) -> None:
+    if path == "myoelbow":
+        try:
+            import myo_sim
+        except ImportError:
+            missing("MyoSim", "pip install 'sb3-hrl[myo]'")
+        path = myo_sim.get_xml_path("myoelbow")
+    settings = MuscleSettings(stiffness=80.0)
+    task, interface = muscle_task(tmp_path, Path(path), settings, FRAME_SKIP)
+    fast, slow = low_levels("qp")
+    engine, twin = Engine(task, 1, seeds=[7]), Twin(interface, settings, slow, seed=7)
+    engine.set_low_level(fast)
+    engine.reset()
+    twin.reset(*engine.qpos_qvel(0))
+    rng = np.random.default_rng(3)
+    for _ in range(15):
+        action = rng.uniform(-1, 1, interface.n_coords).astype(np.float32)
+        result = engine.step(action[None])
+        twin.step(action)
+        np.testing.assert_array_equal(result.obs[0], twin.obs())
+        np.testing.assert_array_equal(result.samples[0], twin.control.sample)
+        assert engine.summary(0) == twin.control.summary
+    assert twin.control.summary.effort > 0
