@@ -87,6 +87,7 @@ def test_native_equals_python(tmp_path: Path, xml: str, mode: tuple[str, str], l
         twin.step(action, n_hold)
         assert not result.unstable[0]
         np.testing.assert_array_equal(result.obs[0], twin.obs())
+        assert result.obs.tobytes() == twin.obs().tobytes()  # the sign of zero as well
         np.testing.assert_array_equal(result.samples[0], twin.control.sample)
         assert engine.summary(0) == twin.control.summary
         read = np.concatenate([a.ravel() for a in twin.control.state])
