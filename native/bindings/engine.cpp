@@ -88,7 +88,10 @@ void bind_engine(py::module_& module) {
       .def_readonly("name", &TermInfo::name)
       .def_readonly("arguments", &TermInfo::arguments);
   module.def("known_terms", &known_terms);
-  module.def("compile_model", [](const std::string& path) { return py::bytes(compile_model(path)); }, py::arg("path"));
+  module.def(
+      "compile_model",
+      [](const std::string& path, int n_memory) { return py::bytes(compile_model(path, n_memory)); }, py::arg("path"),
+      py::arg("n_memory") = 0);
 
   py::class_<TermSpec>(module, "TermSpec")
       .def(py::init<std::string, std::map<std::string, std::vector<double>>>(), py::arg("term"), py::arg("arguments"));
@@ -189,6 +192,13 @@ void bind_engine(py::module_& module) {
            py::arg("index"), py::arg("state"))
       .def("get_qpos_qvel", &get_qpos_qvel, py::arg("index"), array("qpos"), array("qvel"))
       .def("set_qpos_qvel", &set_qpos_qvel, py::arg("index"), array("qpos"), array("qvel"), array("obs"))
+      .def_property_readonly("n_physics", [](const Engine& engine) { return engine.simulation(0).n_physics(); })
+      .def("get_physics",
+           [](const Engine& engine, std::size_t index, Array<double>& state) {
+             const Simulation& chosen = simulation(engine, index);
+             chosen.get_physics(output(state, chosen.n_physics()));
+           },
+           py::arg("index"), array("state"))
       .def("observe",
            [](const Engine& engine, std::size_t index, Array<double>& obs) {
              simulation(engine, index).observe(output(obs, engine.task().n_obs()));

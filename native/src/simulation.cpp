@@ -76,7 +76,7 @@ void Simulation::reset(double* obs, double* reset_info) {
   begin_episode();
   const mjModel* model = task_->model();
   guarded([&] { mj_resetData(model, data_.get()); });
-  task_->reset_state(random_, data_->qpos, data_->qvel);
+  task_->reset_state(random_, data_.get());
   guarded([&] { mj_forward(model, data_.get()); });
   if (controller_) controller_->reset(model, data_.get());
   observe(obs);
@@ -187,8 +187,8 @@ void Simulation::break_down(const StepRow& row) {
 
 std::string Simulation::get_state() const {
   const mjModel* model = task_->model();
-  std::vector<double> integration(static_cast<std::size_t>(mj_stateSize(model, mjSTATE_INTEGRATION)));
-  mj_getState(model, data_.get(), integration.data(), mjSTATE_INTEGRATION);
+  std::vector<double> integration(n_physics());
+  get_physics(integration.data());
   const RandomState random{random_.seed(), random_.index(), random_.n_drawn()};
   Writer write;
   write(&random, sizeof(random));
@@ -206,7 +206,7 @@ void Simulation::set_state(const std::string& state) {
                                 std::to_string(state.size()));
   }
   const mjModel* model = task_->model();
-  std::vector<double> integration(static_cast<std::size_t>(mj_stateSize(model, mjSTATE_INTEGRATION)));
+  std::vector<double> integration(n_physics());
   RandomState random;
   Reader read(state);
   read(&random, sizeof(random));
@@ -225,6 +225,14 @@ void Simulation::set_state(const std::string& state) {
 void Simulation::get_qpos_qvel(double* qpos, double* qvel) const {
   std::copy_n(data_->qpos, n_qpos(), qpos);
   std::copy_n(data_->qvel, n_qvel(), qvel);
+}
+
+std::size_t Simulation::n_physics() const {
+  return static_cast<std::size_t>(mj_stateSize(task_->model(), mjSTATE_INTEGRATION));
+}
+
+void Simulation::get_physics(double* state) const {
+  mj_getState(task_->model(), data_.get(), state, mjSTATE_INTEGRATION);
 }
 
 void Simulation::set_qpos_qvel(const double* qpos, const double* qvel, double* obs) {

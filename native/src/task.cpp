@@ -58,7 +58,7 @@ std::unique_ptr<Controller> Task::make_controller() const {
 }
 
 void Task::make_terms(const TaskSpec& spec) {
-  TermContext context{model(), model_->opt.timestep * spec.frame_skip, 0, spec.norm_order, muscles_.get()};
+  TermContext context{model(), model_->opt.timestep * spec.frame_skip, 0, spec.norm_order, muscles_.get(), n_actions_};
   make_each("observation", spec.observation,
             [&](const TermSpec& term) { observation_.push_back(make_array_term(term, context)); });
   make_each("arrays", spec.arrays, [&](const TermSpec& term) { arrays_.push_back(make_array_term(term, context)); });
@@ -177,8 +177,8 @@ void Task::write_reset_info(const mjData* data, const Controller* controller, do
   write(reset_info_, now, reset_info);
 }
 
-void Task::reset_state(RandomStream& random, double* qpos, double* qvel) const {
-  for (const ResetFunction& function : reset_) function(random, qpos, qvel);
+void Task::reset_state(RandomStream& random, mjData* data) const {
+  for (const ResetFunction& function : reset_) function(random, model(), data);
 }
 
 }  // namespace sb3_hrl

@@ -387,6 +387,17 @@ class Engine:
         core.get_qpos_qvel(index, qpos, qvel)
         return qpos, qvel
 
+    def physics(self, index: int) -> np.ndarray:
+        """
+        :param index: the environment
+        :return: a copy of MuJoCo's integration state: positions and velocities, and also time, activations, mocap bodies, the
+            task's memory
+        """
+        core, index = self._open(), self._checked_index(index)
+        state = np.empty(core.n_physics)
+        core.get_physics(index, state)
+        return state
+
     def set_qpos_qvel(self, index: int, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
         """
         Begin an episode from a given state, as gymnasium's ``reset`` and ``set_state`` do.

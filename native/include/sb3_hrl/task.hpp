@@ -51,7 +51,7 @@ class Task {
   void write_info(const Moment& now, double* info) const;
   // `values` is room for [n_values].
   void write_reset_info(const mjData* data, const Controller* controller, double* values, double* reset_info) const;
-  void reset_state(RandomStream& random, double* qpos, double* qvel) const;
+  void reset_state(RandomStream& random, mjData* data) const;
 
  private:
   struct Info {

@@ -42,8 +42,8 @@ struct TaskSpec {
   std::optional<MuscleSettings> muscles;  // what drives the body; without it, the action is written to `ctrl`
 };
 
-// An argument of a term. Types: number, numbers, range (two numbers), flag, index, axis, body, site, value, values, and
-// promotion (a flag that the loader finds out, see `weighted` in terms.cpp).
+// An argument of a term. Types: number, numbers, range (two numbers), flag, index, axis, body, site, keyframes, value, values,
+// memory, memories, and promotion (a flag that the loader finds out, see `weighted` in terms.cpp).
 struct ArgumentInfo {
   std::string name;
   std::string type;

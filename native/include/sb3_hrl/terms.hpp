@@ -45,7 +45,7 @@ struct Moment {
 
 using ArrayFunction = std::function<void(const Moment&, double*)>;
 using ValueFunction = std::function<double(const Moment&)>;
-using ResetFunction = std::function<void(RandomStream&, double* qpos, double* qvel)>;
+using ResetFunction = std::function<void(RandomStream&, const mjModel*, mjData*)>;
 
 // What a term needs, beside its own numbers.
 struct TermNeeds {
@@ -72,6 +72,7 @@ struct TermContext {
   std::size_t n_values;  // how many values stand before it
   NormOrder norm_order;
   const MuscleInterface* muscles = nullptr;  // null without muscles
+  std::size_t n_actions = 0;
 };
 
 // Make a term. Throws std::invalid_argument "argument: what is wrong" (or only what is wrong), for an unknown name or
