@@ -58,6 +58,13 @@ class Arguments {
   // A position in an array of that size; a negative one counts from the end.
   int index(const std::string& name, int size) const { return element(name, number(name), size, size - 1); }
 
+  std::vector<int> indices(const std::string& name, int size) const {
+    if (numbers(name).empty()) fail(name, "expected at least one");
+    std::vector<int> elements;
+    for (const double position : numbers(name)) elements.push_back(element(name, position, size, size - 1));
+    return elements;
+  }
+
   // The two ends of a slice, as in Python.
   std::pair<int, int> slice(int size) const {
     const int start = has("start") ? element("start", number("start"), size, size) : 0;
@@ -74,14 +81,9 @@ class Arguments {
   }
 
   std::vector<std::size_t> values(const std::string& name, TermNeeds& needs) const {
-    const int size = static_cast<int>(context.n_values);
-    if (numbers(name).empty()) fail(name, "expected at least one value");
-    std::vector<std::size_t> positions;
-    for (const double position : numbers(name)) {
-      positions.push_back(static_cast<std::size_t>(element(name, position, size, size - 1)));
-    }
-    needs.values = positions;
-    return positions;
+    const std::vector<int> positions = indices(name, static_cast<int>(context.n_values));
+    needs.values.assign(positions.begin(), positions.end());
+    return needs.values;
   }
 
   [[noreturn]] void fail(const std::string& name, const std::string& what) const {
@@ -465,7 +467,7 @@ ValueTerm bell(const Arguments& arguments) {
   return {[=](const Moment& now) { return weight * std::exp(-sharpness * (now.values[of] * now.values[of])); }, needs};
 }
 
-// A running mean that forgets within so many seconds. It is kept in the task's memory, and starts with what a reset wrote there.
+// A running mean that forgets within so many seconds. It is kept in the task's memory, and begins with what a reset wrote.
 ValueTerm average(const Arguments& arguments) {
   TermNeeds needs;
   const std::size_t of = arguments.value("of", needs);
@@ -591,12 +593,7 @@ ResetFunction set_slice(const Arguments& arguments) {
 
 // Begin at one of the model's keyframes, each as likely as the others: positions, velocities and time.
 ResetFunction keyframe(const Arguments& arguments) {
-  std::vector<int> keys;
-  for (const double key : arguments.numbers("of")) {
-    if (!(key >= 0 && key < static_cast<double>(arguments.context.model->nkey))) arguments.fail("of", "there is no such keyframe");
-    keys.push_back(static_cast<int>(key));
-  }
-  if (keys.empty()) arguments.fail("of", "expected at least one keyframe");
+  const std::vector<int> keys = arguments.indices("of", static_cast<int>(arguments.context.model->nkey));
   return [=](RandomStream& random, const mjModel* model, mjData* data) {
     const std::size_t drawn = static_cast<std::size_t>(random.uniform(0.0, static_cast<double>(keys.size())));
     const int key = keys[drawn];
@@ -629,11 +626,7 @@ ResetFunction mocap_to_pose(const Arguments& arguments) {
 
 // Write one random number to some of the task's memory.
 ResetFunction memory_uniform(const Arguments& arguments) {
-  std::vector<int> indices;
-  for (const double index : arguments.numbers("of")) {
-    if (!(index >= 0 && index < static_cast<double>(arguments.context.model->nuserdata))) arguments.fail("of", "there is no such memory");
-    indices.push_back(static_cast<int>(index));
-  }
+  const std::vector<int> indices = arguments.indices("of", static_cast<int>(arguments.context.model->nuserdata));
   const Range range = arguments.range("range");
   return [=](RandomStream& random, const mjModel*, mjData* data) {
     const double number = random.uniform(range[0], range[1]);

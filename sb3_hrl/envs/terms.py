@@ -436,7 +436,7 @@ def _add_uniform(numbers: np.ndarray, a: Arguments, random: RandomStream) -> Non
 
 def _limited_joints(model: Any) -> list[int]:
     """Hinge and slide joints that have a range."""
-    kinds = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
+    kinds = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
     return [joint for joint in range(model.njnt) if model.jnt_limited[joint] and model.jnt_type[joint] in kinds]
 
 

@@ -65,7 +65,7 @@ class Simulation {
   std::size_t n_qpos() const { return static_cast<std::size_t>(task_->model()->nq); }
   std::size_t n_qvel() const { return static_cast<std::size_t>(task_->model()->nv); }
   void get_qpos_qvel(double* qpos, double* qvel) const;
-  // MuJoCo's integration state: positions and velocities, and also time, activations, controls, mocap bodies, the task's memory.
+  // MuJoCo's integration state: positions and velocities, and also time, activations, mocap bodies, the task's memory.
   std::size_t n_physics() const;
   void get_physics(double* state) const;
   // Begin an episode from that state.
