@@ -157,10 +157,12 @@ class MuscleEnv(gym.Env[np.ndarray, np.ndarray]):
         else:
             self.control.begin_step(data, action)
         for substep in range(self.frame_skip):
-            mujoco.mj_step1(model, data)
-            if self.control is not None:
+            if self.control is None:
+                mujoco.mj_step(model, data)
+            else:
+                mujoco.mj_step1(model, data)
                 self.control.before_substep(data, substep)
-            mujoco.mj_step2(model, data)
+                mujoco.mj_step2(model, data)
             # MuJoCo has reset the data by itself then, and would go on as if nothing had been.
             if any(data.warning[warning].number for warning in _BREAKDOWNS):
                 return False

@@ -364,7 +364,7 @@ class _Reader:
             info=info,
             reset_info=reset_info,
             norm_order=norm_order(),
-            muscles=muscles and interface and muscles.in_numbers(interface),
+            muscles=None if muscles is None or interface is None else muscles.in_numbers(interface),
         )
         core = self._compile(spec)
         self._check_observation_size(task_id, core.n_obs)
