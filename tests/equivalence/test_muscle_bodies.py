@@ -62,15 +62,20 @@ def make_pair(env_id: str, options: dict[str, Any], low_level: str, task: Task |
 
 def compare(env: gym.Env, engine: Engine, n_steps: int, seed: int = 3, calm: float = 1.0) -> tuple[set[str], int, int]:
     """What was not equal, by name, and how many episodes were terminated and truncated."""
-    task, different = engine.task, set()
+    task = engine.task
+    different: set[str] = set()
     n_terminated = n_truncated = 0
 
     def check(**pairs: tuple[Any, Any]) -> None:
         different.update(name for name, (here, there) in pairs.items() if not np.array_equal(here, there))
 
-    obs, info = env.reset(seed=seed)
-    native_obs, native_info = engine.reset(seeds=[seed])
-    check(first_obs=(obs, native_obs[0]), reset_info=(info, task.reset_info(native_info[0])))
+    def check_reset(first: tuple[np.ndarray, dict[str, Any]], native_obs: np.ndarray, row: np.ndarray) -> None:
+        info = task.reset_info(row)
+        check(first_obs=(first[0], native_obs), reset_keys=(list(first[1]), list(info)))
+        check(**{f"reset {key}": (number, info.get(key)) for key, number in first[1].items()})
+
+    native_obs, rows = engine.reset(seeds=[seed])
+    check_reset(env.reset(seed=seed), native_obs[0], rows[0])
     rng = np.random.default_rng(seed)
     for _ in range(n_steps):
         action = (calm * rng.uniform(task.action_space.low, task.action_space.high)).astype(np.float32)
@@ -89,8 +94,7 @@ def compare(env: gym.Env, engine: Engine, n_steps: int, seed: int = 3, calm: flo
         n_terminated += terminated
         n_truncated += truncated
         if is_over:
-            obs, info = env.reset()
-            check(first_obs=(obs, result.obs[0]), reset_info=(info, task.reset_info(result.reset_infos[0])))
+            check_reset(env.reset(), result.obs[0], result.reset_infos[0])
     twin: Any = env.unwrapped
     check(physics=(twin.get_physics(), engine.physics(0)))
     return different, n_terminated, n_truncated
