@@ -40,6 +40,9 @@ class Engine:
         n_threads: typing.SupportsInt | typing.SupportsIndex,
         seed: typing.SupportsInt | typing.SupportsIndex,
     ) -> None: ...
+    def get_physics(
+        self, index: typing.SupportsInt | typing.SupportsIndex, state: numpy.typing.NDArray[numpy.float64]
+    ) -> None: ...
     def get_qpos_qvel(
         self,
         index: typing.SupportsInt | typing.SupportsIndex,
@@ -48,6 +51,9 @@ class Engine:
     ) -> None: ...
     def get_state(self, index: typing.SupportsInt | typing.SupportsIndex) -> bytes: ...
     def instability(self, index: typing.SupportsInt | typing.SupportsIndex) -> Instability: ...
+    def muscle_summary(
+        self, index: typing.SupportsInt | typing.SupportsIndex, summary: numpy.typing.NDArray[numpy.float64]
+    ) -> None: ...
     def observe(self, index: typing.SupportsInt | typing.SupportsIndex, obs: numpy.typing.NDArray[numpy.float64]) -> None: ...
     def reset(
         self,
@@ -56,6 +62,7 @@ class Engine:
         obs: numpy.typing.NDArray[numpy.float64],
         reset_infos: numpy.typing.NDArray[numpy.float64],
     ) -> None: ...
+    def set_low_level(self, low_level: LowLevel) -> None: ...
     def set_qpos_qvel(
         self,
         index: typing.SupportsInt | typing.SupportsIndex,
@@ -80,13 +87,18 @@ class Engine:
         episode_lengths: numpy.typing.NDArray[numpy.int64],
         reset_infos: numpy.typing.NDArray[numpy.float64],
         unstable: numpy.typing.NDArray[numpy.uint8],
+        samples: numpy.typing.NDArray[numpy.float32],
     ) -> None: ...
     @property
     def n_envs(self) -> int: ...
     @property
+    def n_physics(self) -> int: ...
+    @property
     def n_qpos(self) -> int: ...
     @property
     def n_qvel(self) -> int: ...
+    @property
+    def n_sample(self) -> int: ...
     @property
     def n_threads(self) -> int: ...
 
@@ -103,6 +115,9 @@ class Instability:
     def n_total_steps(self) -> int: ...
     @property
     def seed(self) -> int: ...
+
+class LowLevel:
+    def __init__(self, *args, **kwargs) -> None: ...
 
 class MlpPolicy:
     def __init__(
@@ -123,13 +138,30 @@ class MlpPolicy:
                 typing.SupportsFloat | typing.SupportsIndex,
             ]
         ],
-        distribution: str,
-        scales: typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
+        log_std: typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
     ) -> None: ...
-    @property
-    def n_actions(self) -> int: ...
-    @property
-    def n_noise(self) -> int: ...
+
+class MuscleSettings:
+    def __init__(
+        self,
+        actuation: typing.SupportsInt | typing.SupportsIndex,
+        activation: typing.SupportsInt | typing.SupportsIndex,
+        dofs: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        pattern: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        low: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        high: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        nominal: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        scale: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        stiffness: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        damping: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        torque_limit: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        has_cascade: bool,
+    ) -> None: ...
+
+class QpLowLevel(LowLevel):
+    def __init__(
+        self, torque_scale: typing.SupportsFloat | typing.SupportsIndex, effort: typing.SupportsFloat | typing.SupportsIndex
+    ) -> None: ...
 
 class Task:
     def __init__(self, spec: TaskSpec) -> None: ...
@@ -145,6 +177,8 @@ class Task:
     def n_obs(self) -> int: ...
     @property
     def n_reset_info(self) -> int: ...
+    @property
+    def n_sample(self) -> int: ...
     @property
     def needs_post_step(self) -> bool: ...
 
@@ -163,6 +197,7 @@ class TaskSpec:
         info: collections.abc.Sequence[InfoSpec],
         reset_info: collections.abc.Sequence[InfoSpec],
         norm_order: typing.SupportsInt | typing.SupportsIndex,
+        muscles: MuscleSettings | None,
     ) -> None: ...
 
 class TermInfo:
@@ -187,13 +222,15 @@ class ThreadPool:
     @property
     def n_threads(self) -> int: ...
 
+class TorqueLowLevel(LowLevel):
+    def __init__(self) -> None: ...
+
 def action_noise(
     seed: typing.SupportsInt | typing.SupportsIndex,
     first_decision: typing.SupportsInt | typing.SupportsIndex,
     n_steps: typing.SupportsInt | typing.SupportsIndex,
     n_envs: typing.SupportsInt | typing.SupportsIndex,
-    n_noise: typing.SupportsInt | typing.SupportsIndex,
-    is_uniform: bool = ...,
+    n_actions: typing.SupportsInt | typing.SupportsIndex,
 ) -> numpy.typing.NDArray[numpy.float32]: ...
 def available_cpus() -> int: ...
 def build_info() -> BuildInfo: ...
@@ -202,8 +239,8 @@ def collect_rollout(
     policy: MlpPolicy,
     n_steps: typing.SupportsInt | typing.SupportsIndex,
     shard_size: typing.SupportsInt | typing.SupportsIndex,
-    controls: numpy.typing.NDArray[numpy.float32],
-    is_choice: bool,
+    action_low: numpy.typing.NDArray[numpy.float32],
+    action_high: numpy.typing.NDArray[numpy.float32],
     n_hold: numpy.typing.NDArray[numpy.int32] | None,
     gamma: typing.SupportsFloat | typing.SupportsIndex,
     normalization: tuple[
@@ -212,12 +249,8 @@ def collect_rollout(
         typing.SupportsFloat | typing.SupportsIndex,
     ]
     | None,
-    noise: numpy.typing.NDArray[numpy.float32] | None,
     noise_seed: typing.SupportsInt | typing.SupportsIndex,
     first_decision: typing.SupportsInt | typing.SupportsIndex,
-    noise_sample_freq: typing.SupportsInt | typing.SupportsIndex,
-    n_unstable_in_a_row: numpy.typing.NDArray[numpy.int64],
-    max_unstable_in_a_row: typing.SupportsInt | typing.SupportsIndex,
     observations: numpy.typing.NDArray[numpy.float64],
     actions: numpy.typing.NDArray[numpy.float32],
     rewards: numpy.typing.NDArray[numpy.float32],
@@ -229,6 +262,7 @@ def collect_rollout(
     infos: numpy.typing.NDArray[numpy.float64],
     last_observations: numpy.typing.NDArray[numpy.float64],
     raw_observations: numpy.typing.NDArray[numpy.float64] | None,
+    samples: numpy.typing.NDArray[numpy.float32] | None,
 ) -> tuple[
     numpy.typing.NDArray[numpy.int64],
     numpy.typing.NDArray[numpy.int64],
@@ -240,14 +274,5 @@ def collect_rollout(
     numpy.typing.NDArray[numpy.float64],
     numpy.typing.NDArray[numpy.float64],
 ]: ...
-def column_moments(
-    engine: Engine, numbers: numpy.typing.NDArray[numpy.float64]
-) -> tuple[numpy.typing.NDArray[numpy.float64], numpy.typing.NDArray[numpy.float64]]: ...
-def compile_model(path: str) -> bytes: ...
+def compile_model(path: str, n_memory: typing.SupportsInt | typing.SupportsIndex = ...) -> bytes: ...
 def known_terms() -> list[TermInfo]: ...
-def return_moments(
-    returns: numpy.typing.NDArray[numpy.float64],
-    rewards: numpy.typing.NDArray[numpy.float32],
-    dones: numpy.typing.NDArray[numpy.uint8],
-    gamma: typing.SupportsFloat | typing.SupportsIndex,
-) -> tuple[float, float]: ...

@@ -1,5 +1,6 @@
 #include "sb3_hrl/mujoco_handle.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <mutex>
 #include <stdexcept>
@@ -57,7 +58,7 @@ NoTimers::~NoTimers() {
 
 void throw_mujoco_error(const MessageGuard& guard) { throw NativeError("MuJoCo: " + guard.message()); }
 
-std::string compile_model(const std::string& path) {
+std::string compile_model(const std::string& path, int n_memory) {
   ModelHandle model;
   char error[1000] = "";
   try {
@@ -66,6 +67,7 @@ std::string compile_model(const std::string& path) {
     throw std::invalid_argument(mujoco_error.what());
   }
   if (!model) throw std::invalid_argument(error);
+  model->nuserdata = std::max<decltype(model->nuserdata)>(model->nuserdata, n_memory);
   std::string bytes(static_cast<std::size_t>(mj_sizeModel(model.get())), '\0');
   mj_saveModel(model.get(), nullptr, bytes.data(), static_cast<mjtSize>(bytes.size()));
   return bytes;

@@ -58,6 +58,13 @@ class Arguments {
   // A position in an array of that size; a negative one counts from the end.
   int index(const std::string& name, int size) const { return element(name, number(name), size, size - 1); }
 
+  std::vector<int> indices(const std::string& name, int size) const {
+    if (numbers(name).empty()) fail(name, "expected at least one");
+    std::vector<int> elements;
+    for (const double position : numbers(name)) elements.push_back(element(name, position, size, size - 1));
+    return elements;
+  }
+
   // The two ends of a slice, as in Python.
   std::pair<int, int> slice(int size) const {
     const int start = has("start") ? element("start", number("start"), size, size) : 0;
@@ -74,14 +81,9 @@ class Arguments {
   }
 
   std::vector<std::size_t> values(const std::string& name, TermNeeds& needs) const {
-    const int size = static_cast<int>(context.n_values);
-    if (numbers(name).empty()) fail(name, "expected at least one value");
-    std::vector<std::size_t> positions;
-    for (const double position : numbers(name)) {
-      positions.push_back(static_cast<std::size_t>(element(name, position, size, size - 1)));
-    }
-    needs.values = positions;
-    return positions;
+    const std::vector<int> positions = indices(name, static_cast<int>(context.n_values));
+    needs.values.assign(positions.begin(), positions.end());
+    return needs.values;
   }
 
   [[noreturn]] void fail(const std::string& name, const std::string& what) const {
@@ -119,20 +121,21 @@ double clip(double number, Range range) {
 
 // --- array terms --------------------------------------------------------------------------------------------------------
 
-// Rows start … stop of a field, clipped.
+// Rows start … stop of a field, times a number, clipped.
 ArrayTerm field_rows(const Field& field, const Arguments& arguments) {
   const auto [start, stop] = arguments.slice(field.n_rows(arguments.context.model));
   const Range range = arguments.range("clip");
   const std::size_t offset = static_cast<std::size_t>(start * field.n_columns);
   const std::size_t size = static_cast<std::size_t>((stop - start) * field.n_columns);
   const auto data = field.data;
-  if (!arguments.has("clip")) {
+  const double scale = arguments.has("scale") ? arguments.number("scale") : 1.0;
+  if (!arguments.has("clip") && !arguments.has("scale")) {
     return {[=](const Moment& now, double* out) { std::copy_n(data(now.data) + offset, size, out); }, size,
             reading(field.name)};
   }
   return {[=](const Moment& now, double* out) {
             const double* from = data(now.data) + offset;
-            for (std::size_t i = 0; i < size; ++i) out[i] = clip(from[i], range);
+            for (std::size_t i = 0; i < size; ++i) out[i] = clip(scale * from[i], range);
           },
           size, reading(field.name)};
 }
@@ -166,6 +169,48 @@ ArrayTerm body_offset(const Arguments& arguments) {
             for (int i = 0; i < n; ++i) out[i] = now.data->xpos[3 * body + i] - now.data->xpos[3 * from + i];
           },
           static_cast<std::size_t>(n), reading("xpos")};
+}
+
+// Sine and cosine of a clock that runs with the simulated time.
+ArrayTerm clock(const Arguments& arguments) {
+  const double period = arguments.number("period");
+  if (!(period > 0)) arguments.fail("period", "expected a number > 0, got " + shown(period));
+  const double per_second = 6.283185307179586 / period;
+  return {[=](const Moment& now, double* out) {
+            const double phase = per_second * now.data->time;
+            out[0] = std::sin(phase);
+            out[1] = std::cos(phase);
+          },
+          2,
+          {}};
+}
+
+int memory_of(const Arguments& arguments, const std::string& name) {
+  return arguments.index(name, static_cast<int>(arguments.context.model->nuserdata));
+}
+
+// One number of the task's memory, which is MuJoCo's userdata and so part of a state.
+ArrayTerm memory_row(const Arguments& arguments) {
+  const int index = memory_of(arguments, "of");
+  return {[=](const Moment& now, double* out) { *out = now.data->userdata[index]; }, 1, {}};
+}
+
+void check_muscles(const Arguments& arguments) {
+  if (arguments.context.muscles == nullptr) arguments.fail("term", "only a task with muscles has it");
+}
+
+// What the muscles can do at each coordinate, as they were last read: before the step's last substep, or at the reset.
+template <std::vector<double> MuscleState::* torques>
+ArrayTerm muscle_torques(const Arguments& arguments) {
+  check_muscles(arguments);
+  const std::size_t size = arguments.context.muscles->n_coords();
+  const double scale = arguments.has("scale") ? arguments.number("scale") : 1.0;
+  return {[=](const Moment& now, double* out) {
+            const std::vector<double>& numbers = now.controller->muscle_state()->*torques;
+            for (std::size_t i = 0; i < size; ++i) out[i] = scale * numbers[i];
+          },
+          size,
+          {}};
 }
 
 // --- value terms: what the simulation is like ---------------------------------------------------------------------------
@@ -236,7 +281,7 @@ ValueTerm body_distance(const Arguments& arguments) {
 
 // The sum of the squares of the action, in the action's single precision.
 ValueTerm action_squares(const Arguments& arguments) {
-  const std::size_t size = static_cast<std::size_t>(arguments.context.model->nu);
+  const std::size_t size = arguments.context.n_actions;
   TermNeeds needs;
   needs.action = true;
   return {[=](const Moment& now) {
@@ -265,6 +310,7 @@ ValueTerm field_squares(const std::string& field_name, const Arguments& argument
           needs};
 }
 
+ValueTerm qvel_squares(const Arguments& arguments) { return field_squares("qvel", arguments); }
 ValueTerm ctrl_squares(const Arguments& arguments) { return field_squares("ctrl", arguments); }
 ValueTerm cfrc_ext_squares(const Arguments& arguments) { return field_squares("cfrc_ext", arguments); }
 
@@ -299,6 +345,36 @@ ValueTerm state_within(const Arguments& arguments) {
                        : 0.0;
           },
           needs};
+}
+
+// How far the hinge and slide joints are outside their ranges, added up.
+ValueTerm limit_violation(const Arguments&) {
+  return {[](const Moment& now) {
+            double total = 0.0;
+            for (int joint = 0; joint < now.model->njnt; ++joint) {
+              const int type = now.model->jnt_type[joint];
+              if (!now.model->jnt_limited[joint] || (type != mjJNT_HINGE && type != mjJNT_SLIDE)) continue;
+              const double position = now.data->qpos[now.model->jnt_qposadr[joint]];
+              const double* range = now.model->jnt_range + 2 * joint;
+              total += std::max(0.0, std::max(range[0] - position, position - range[1]));
+            }
+            return total;
+          },
+          reading("qpos")};
+}
+
+ValueTerm memory(const Arguments& arguments) {
+  const int index = memory_of(arguments, "of");
+  return {[=](const Moment& now) { return now.data->userdata[index]; }, {}};
+}
+
+// What the muscles did in this step.
+template <double ControlSummary::* number>
+ValueTerm muscle_summary(const Arguments& arguments) {
+  check_muscles(arguments);
+  TermNeeds needs;
+  needs.action = true;
+  return {[](const Moment& now) { return now.controller->summary()->*number; }, needs};
 }
 
 // --- value terms: made of earlier values --------------------------------------------------------------------------------
@@ -376,6 +452,61 @@ ValueTerm sum(const Arguments& arguments) {
           needs};
 }
 
+ValueTerm difference(const Arguments& arguments) {
+  TermNeeds needs, others;
+  const std::size_t of = arguments.value("of", needs), minus = arguments.value("minus", others);
+  needs.values.push_back(minus);
+  return {[=](const Moment& now) { return now.values[of] - now.values[minus]; }, needs};
+}
+
+// weight * exp(-sharpness * value**2): the weight at zero, and less on both sides.
+ValueTerm bell(const Arguments& arguments) {
+  TermNeeds needs;
+  const std::size_t of = arguments.value("of", needs);
+  const double sharpness = arguments.number("sharpness"), weight = arguments.number("weight");
+  return {[=](const Moment& now) { return weight * std::exp(-sharpness * (now.values[of] * now.values[of])); }, needs};
+}
+
+// A running mean that forgets within so many seconds. It is kept in the task's memory, and begins with what a reset wrote.
+ValueTerm average(const Arguments& arguments) {
+  TermNeeds needs;
+  const std::size_t of = arguments.value("of", needs);
+  const int index = memory_of(arguments, "memory");
+  const double seconds = arguments.number("seconds"), dt = arguments.context.dt;
+  if (!(seconds >= dt)) arguments.fail("seconds", "expected at least a step, " + shown(dt) + ", got " + shown(seconds));
+  needs.action = true;  // once a step, never at a reset
+  return {[=](const Moment& now) {
+            double& mean = now.data->userdata[index];
+            return mean += dt / seconds * (now.values[of] - mean);
+          },
+          needs};
+}
+
+// For how many steps in a row a value has not been zero.
+ValueTerm streak(const Arguments& arguments) {
+  TermNeeds needs;
+  const std::size_t of = arguments.value("of", needs);
+  const int index = memory_of(arguments, "memory");
+  needs.action = true;  // once a step, never at a reset
+  return {[=](const Moment& now) {
+            double& n_steps = now.data->userdata[index];
+            return n_steps = now.values[of] != 0.0 ? n_steps + 1.0 : 0.0;
+          },
+          needs};
+}
+
+// Which of the values is the first that is zero, from 1; 0 when none is.
+ValueTerm first_zero(const Arguments& arguments) {
+  TermNeeds needs;
+  const std::vector<std::size_t> of = arguments.values("of", needs);
+  return {[=](const Moment& now) {
+            const auto is_zero = [&](std::size_t position) { return now.values[position] == 0.0; };
+            const auto found = std::find_if(of.begin(), of.end(), is_zero);
+            return found == of.end() ? 0.0 : static_cast<double>(found - of.begin() + 1);
+          },
+          needs};
+}
+
 // 1 when low < value < high (low <= value <= high when closed), else 0.
 ValueTerm within(const Arguments& arguments) {
   TermNeeds needs;
@@ -414,29 +545,22 @@ ValueTerm all(const Arguments& arguments) {
 
 // --- reset terms --------------------------------------------------------------------------------------------------------
 
-// Add noise from [-scale, scale) to every number of qpos.
-ResetFunction qpos_uniform(const Arguments& arguments) {
+// Add noise from [-scale, scale) to a slice.
+template <bool is_qpos>
+ResetFunction uniform_noise(const Arguments& arguments) {
   const double scale = arguments.number("scale");
-  const int n = static_cast<int>(arguments.context.model->nq);
-  return [=](RandomStream& random, double* qpos, double*) {
-    for (int i = 0; i < n; ++i) qpos[i] += random.uniform(-scale, scale);
-  };
-}
-
-ResetFunction qvel_uniform(const Arguments& arguments) {
-  const double scale = arguments.number("scale");
-  const int n = static_cast<int>(arguments.context.model->nv);
-  return [=](RandomStream& random, double*, double* qvel) {
-    for (int i = 0; i < n; ++i) qvel[i] += random.uniform(-scale, scale);
+  const mjModel* model = arguments.context.model;
+  const auto [start, stop] = arguments.slice(static_cast<int>(is_qpos ? model->nq : model->nv));
+  return [scale, start = start, stop = stop](RandomStream& random, const mjModel*, mjData* data) {
+    for (int i = start; i < stop; ++i) (is_qpos ? data->qpos : data->qvel)[i] += random.uniform(-scale, scale);
   };
 }
 
 // Add normal noise of that standard deviation to every number of qvel.
 ResetFunction qvel_normal(const Arguments& arguments) {
   const double scale = arguments.number("scale");
-  const int n = static_cast<int>(arguments.context.model->nv);
-  return [=](RandomStream& random, double*, double* qvel) {
-    for (int i = 0; i < n; ++i) qvel[i] += scale * random.normal();
+  return [=](RandomStream& random, const mjModel* model, mjData* data) {
+    for (int i = 0; i < model->nv; ++i) data->qvel[i] += scale * random.normal();
   };
 }
 
@@ -445,12 +569,12 @@ ResetFunction qpos_pair(const Arguments& arguments) {
   const int n = static_cast<int>(arguments.context.model->nq), start = arguments.index("start", n);
   if (start == n - 1) arguments.fail("start", "expected a number that has a neighbour, got the last one");
   const Range first = arguments.range("first"), second = arguments.range("second"), radius = arguments.range("radius");
-  return [=](RandomStream& random, double* qpos, double*) {
+  return [=](RandomStream& random, const mjModel*, mjData* data) {
     for (int n_tries = 0; n_tries < 10000; ++n_tries) {
       const double point[2] = {random.uniform(first[0], first[1]), random.uniform(second[0], second[1])};
       const double distance = norm(point, 2, NormOrder::plain);
       if (distance <= radius[0] || distance >= radius[1]) continue;
-      std::copy_n(point, 2, qpos + start);
+      std::copy_n(point, 2, data->qpos + start);
       return;
     }
     throw std::runtime_error("qpos_pair: no point of the rectangle was found to lie within the radius");
@@ -462,8 +586,51 @@ ResetFunction set_slice(const Arguments& arguments) {
   const mjModel* model = arguments.context.model;
   const auto [start, stop] = arguments.slice(static_cast<int>(is_qpos ? model->nq : model->nv));
   const double number = arguments.number("number");
-  return [number, start = start, stop = stop](RandomStream&, double* qpos, double* qvel) {
-    std::fill((is_qpos ? qpos : qvel) + start, (is_qpos ? qpos : qvel) + stop, number);
+  return [number, start = start, stop = stop](RandomStream&, const mjModel*, mjData* data) {
+    std::fill((is_qpos ? data->qpos : data->qvel) + start, (is_qpos ? data->qpos : data->qvel) + stop, number);
+  };
+}
+
+// Begin at one of the model's keyframes, each as likely as the others: positions, velocities and time.
+ResetFunction keyframe(const Arguments& arguments) {
+  const std::vector<int> keys = arguments.indices("of", static_cast<int>(arguments.context.model->nkey));
+  return [=](RandomStream& random, const mjModel* model, mjData* data) {
+    const std::size_t drawn = static_cast<std::size_t>(random.uniform(0.0, static_cast<double>(keys.size())));
+    const int key = keys[drawn];
+    std::copy_n(model->key_qpos + key * model->nq, model->nq, data->qpos);
+    std::copy_n(model->key_qvel + key * model->nv, model->nv, data->qvel);
+    data->time = model->key_time[key];
+  };
+}
+
+// Put a mocap body to where another body is in a random pose, so that it can be reached. Each joint that has a range is drawn
+// from that part of it.
+ResetFunction mocap_to_pose(const Arguments& arguments) {
+  const mjModel* model = arguments.context.model;
+  const int mocap = model->body_mocapid[body_of(arguments, "body")], to = body_of(arguments, "to");
+  if (mocap < 0) arguments.fail("body", "expected a mocap body");
+  const Range part = arguments.range("part", {0.0, 1.0});
+  return [=](RandomStream& random, const mjModel* model, mjData* data) {
+    const std::vector<double> qpos(data->qpos, data->qpos + model->nq);
+    for (int joint = 0; joint < model->njnt; ++joint) {
+      const int type = model->jnt_type[joint];
+      if (!model->jnt_limited[joint] || (type != mjJNT_HINGE && type != mjJNT_SLIDE)) continue;
+      const double low = model->jnt_range[2 * joint], high = model->jnt_range[2 * joint + 1];
+      data->qpos[model->jnt_qposadr[joint]] = low + (high - low) * random.uniform(part[0], part[1]);
+    }
+    mj_kinematics(model, data);
+    std::copy_n(data->xpos + 3 * to, 3, data->mocap_pos + 3 * mocap);
+    std::copy(qpos.begin(), qpos.end(), data->qpos);
+  };
+}
+
+// Write one random number to some of the task's memory.
+ResetFunction memory_uniform(const Arguments& arguments) {
+  const std::vector<int> indices = arguments.indices("of", static_cast<int>(arguments.context.model->nuserdata));
+  const Range range = arguments.range("range");
+  return [=](RandomStream& random, const mjModel*, mjData* data) {
+    const double number = random.uniform(range[0], range[1]);
+    for (const int index : indices) data->userdata[index] = number;
   };
 }
 
@@ -483,8 +650,13 @@ const std::vector<Row<ArrayTerm (*)(const Arguments&)>>& array_rows() {
   static const std::vector<Row<ArrayTerm (*)(const Arguments&)>> rows = {
       {"body_offset", {kTwoBodies[0], kTwoBodies[1], kSlice[1]}, body_offset},
       {"body_xpos", {{"body", "body", true}}, body_xpos},
+      {"clock", {{"period", "number", true}}, clock},
+      {"memory", {{"of", "memory", true}}, memory_row},
+      {"passive_torque", {{"scale", "number", false}}, muscle_torques<&MuscleState::passive_torque>},
       {"qpos_cos", kSlice, qpos_function<std::cos>},
       {"qpos_sin", kSlice, qpos_function<std::sin>},
+      {"torque_high", {{"scale", "number", false}}, muscle_torques<&MuscleState::torque_high>},
+      {"torque_low", {{"scale", "number", false}}, muscle_torques<&MuscleState::torque_low>},
   };
   return rows;
 }
@@ -494,27 +666,41 @@ const std::vector<Row<ValueTerm (*)(const Arguments&)>>& value_rows() {
       {"above", {{"of", "value", true}, {"limit", "number", true}}, above},
       {"action_squares", {}, action_squares},
       {"all", {{"of", "values", true}}, all},
+      {"average", {{"of", "value", true}, {"seconds", "number", true}, {"memory", "memory", true}}, average},
+      {"bell", {{"of", "value", true}, {"sharpness", "number", true}, {"weight", "number", true}}, bell},
       {"body_distance", kTwoBodies, body_distance},
       {"cfrc_ext_squares", {{"clip", "range", false}}, cfrc_ext_squares},
+      {"co_contraction", {}, muscle_summary<&ControlSummary::co_contraction>},
       {"constant", {{"number", "number", true}}, constant},
       {"cost",
        {{"of", "value", true}, {"weight", "number", true}, {"clip", "range", false}, {"is_single", "promotion", false}},
        cost},
       {"ctrl_squares", {{"clip", "range", false}}, ctrl_squares},
+      {"difference", {{"of", "value", true}, {"minus", "value", true}}, difference},
+      {"effort", {}, muscle_summary<&ControlSummary::effort>},
+      {"first_zero", {{"of", "values", true}}, first_zero},
+      {"infeasible", {}, muscle_summary<&ControlSummary::infeasible>},
+      {"limit_violation", {}, limit_violation},
       {"mass_center", {{"axis", "axis", true}}, mass_center},
+      {"mean_activation", {}, muscle_summary<&ControlSummary::mean_activation>},
+      {"memory", {{"of", "memory", true}}, memory},
       {"per_timestep", {{"of", "value", true}}, per_timestep},
       {"qpos", {{"index", "index", true}}, qpos},
       {"qpos_change", {{"index", "index", true}}, qpos_change},
       {"qpos_norm", kSlice, qpos_norm},
       {"qvel", {{"index", "index", true}}, qvel},
+      {"qvel_squares", {{"clip", "range", false}}, qvel_squares},
       {"rate", {{"of", "value", true}}, rate},
+      {"saturation", {}, muscle_summary<&ControlSummary::saturation>},
       {"site_xpos", {{"site", "site", true}, {"axis", "axis", true}}, site_xpos},
       {"squares_cost",
        {{"of", "values", true}, {"weights", "numbers", true}, {"targets", "numbers", false}},
        squares_cost},
       {"state_is_finite", {}, state_is_finite},
       {"state_within", {{"range", "range", true}, {"start", "index", false}}, state_within},
+      {"streak", {{"of", "value", true}, {"memory", "memory", true}}, streak},
       {"sum", {{"of", "values", true}}, sum},
+      {"torque_error", {}, muscle_summary<&ControlSummary::torque_error>},
       {"weighted", {{"of", "value", true}, {"weight", "number", true}, {"is_single", "promotion", false}}, weighted},
       {"within", {{"of", "value", true}, {"range", "range", true}, {"closed", "flag", false}}, within},
       {"xpos", {{"body", "body", true}, {"axis", "axis", true}}, xpos},
@@ -524,19 +710,23 @@ const std::vector<Row<ValueTerm (*)(const Arguments&)>>& value_rows() {
 
 const std::vector<Row<ResetFunction (*)(const Arguments&)>>& reset_rows() {
   static const std::vector<Row<ResetFunction (*)(const Arguments&)>> rows = {
+      {"keyframe", {{"of", "keyframes", true}}, keyframe},
+      {"memory_uniform", {{"of", "memories", true}, {"range", "range", true}}, memory_uniform},
+      {"mocap_to_pose", {{"body", "body", true}, {"to", "body", true}, {"part", "range", false}}, mocap_to_pose},
       {"qpos_pair",
        {{"start", "index", true}, {"first", "range", true}, {"second", "range", true}, {"radius", "range", false}},
        qpos_pair},
       {"qpos_set", {kSlice[0], kSlice[1], {"number", "number", true}}, set_slice<true>},
-      {"qpos_uniform", {{"scale", "number", true}}, qpos_uniform},
+      {"qpos_uniform", {{"scale", "number", true}, kSlice[0], kSlice[1]}, uniform_noise<true>},
       {"qvel_normal", {{"scale", "number", true}}, qvel_normal},
       {"qvel_set", {kSlice[0], kSlice[1], {"number", "number", true}}, set_slice<false>},
-      {"qvel_uniform", {{"scale", "number", true}}, qvel_uniform},
+      {"qvel_uniform", {{"scale", "number", true}, kSlice[0], kSlice[1]}, uniform_noise<false>},
   };
   return rows;
 }
 
-const std::vector<ArgumentInfo> kFieldArguments = {kSlice[0], kSlice[1], {"clip", "range", false}};
+const std::vector<ArgumentInfo> kFieldArguments = {
+    kSlice[0], kSlice[1], {"clip", "range", false}, {"scale", "number", false}};
 
 template <typename Rows>
 auto* find_row(const Rows& rows, const std::string& name) {
@@ -573,6 +763,7 @@ const std::vector<Field>& fields() {
       SB3_HRL_FIELD(cinert, nbody, 10, false, false),
       SB3_HRL_FIELD(ctrl, nu, 1, true, false),
       SB3_HRL_FIELD(cvel, nbody, 6, false, false),
+      SB3_HRL_FIELD(mocap_pos, nmocap, 3, true, false),
       SB3_HRL_FIELD(qacc, nv, 1, false, false),
       SB3_HRL_FIELD(qfrc_actuator, nv, 1, false, false),
       SB3_HRL_FIELD(qfrc_constraint, nv, 1, false, false),

@@ -5,6 +5,7 @@ begins. ``docs/tasks.md`` describes the format; ``sb3_hrl/envs/tasks`` holds gym
 A file is checked completely before anything is simulated. What is wrong in it is one line ``file:line: key: what is wrong``.
 """
 
+import dataclasses
 import functools
 import hashlib
 import importlib.util
@@ -22,10 +23,13 @@ import numpy as np
 from gymnasium import spaces
 
 from sb3_hrl import native
+from sb3_hrl.env_ids import MUSCLE_ENVS
+from sb3_hrl.muscle import MuscleInterface, MuscleSettings, MuscleSpec
 from sb3_hrl.registry import suggest
 from sb3_hrl.yaml_lines import LineMapping, Problem, UnreadableError, line_of, load_yaml, show
 
 TASKS = Path(__file__).with_name("tasks")
+ASSETS = Path(__file__).with_name("assets")
 # Arguments of every MuJoCo environment that only concern its pictures: a native task takes them and does nothing with them.
 RENDER_OPTIONS = (
     "render_mode",
@@ -41,9 +45,12 @@ _KEYS = (
     "id",
     "max_episode_steps",
     "options",
+    "extends",
     "model",
     "frame_skip",
     "actions",
+    "muscles",
+    "memory",
     "observation",
     "observation_size",
     "values",
@@ -55,6 +62,7 @@ _KEYS = (
     "reset_info",
 )
 _REQUIRED_KEYS = ("id", "model", "observation", "reward", "values")
+_VARIANT_KEYS = ("id", "extends", "max_episode_steps", "options")
 _AXES = {"x": 0, "y": 1, "z": 2}
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 # How the native core begins a message about a term.
@@ -111,6 +119,7 @@ class TaskSpec(NamedTuple):
     :param info: what a step tells
     :param reset_info: what a reset tells
     :param norm_order: see ``norm_order``
+    :param muscles: how its muscles are driven, and which muscles they are; None where the action is the control
     """
 
     model: bytes
@@ -125,6 +134,7 @@ class TaskSpec(NamedTuple):
     info: tuple[Info, ...]
     reset_info: tuple[Info, ...]
     norm_order: int
+    muscles: MuscleSpec | None = None
 
     def to_native(self) -> Any:
         """
@@ -146,6 +156,7 @@ class TaskSpec(NamedTuple):
             reward=self.reward,
             healthy=self.healthy,
             norm_order=self.norm_order,
+            muscles=self.muscles and core.MuscleSettings(**self.muscles._asdict()),
             **terms,
             **infos,
         )
@@ -172,6 +183,7 @@ class Task:
     :param model_hash: SHA-256 of the compiled model
     :param task_hash: SHA-256 of everything else that changes a result
     :param spec: the task in numbers
+    :param muscles: how its muscles are driven, with every number written out; None where the action is the control
     """
 
     id: str
@@ -190,6 +202,7 @@ class Task:
     model_hash: str
     task_hash: str
     spec: TaskSpec = field(repr=False)
+    muscles: MuscleSettings | None = None
 
     @property
     def info_keys(self) -> tuple[str, ...]:
@@ -260,13 +273,21 @@ def load_task(
     :raises TaskError: if the file or an option is wrong
     :raises NoNativeForm: if there is no such native task, or an option's value has no native form
     """
+    options = dict(options or {})
     text = os.fspath(name_or_path)
-    if not text.endswith((".yaml", ".yml")):
+    if text in MUSCLE_ENVS:
+        text = os.fspath(options.pop("env_file", MUSCLE_ENVS[text][0]))
+        if text.endswith(".xml"):  # a bare model, with the default task
+            options["xml_file"] = str(Path(text).expanduser().resolve())
+            text = MUSCLE_ENVS["MuscleEnv-v0"][0]
+        elif not text.endswith((".yaml", ".yml")):
+            raise TaskError(f"env_file: expected a task (.yaml) or a model (.xml), got {text!r}")
+    elif not text.endswith((".yaml", ".yml")):
         known = native_tasks()
         if text not in known:
             raise NoNativeForm(f"{text} is not a native task{suggest(text, known) or '.'} There are: {', '.join(known)}.")
         text = str(known[text])
-    return _Reader(Path(text)).read(dict(options or {}), max_episode_steps)
+    return _Reader(_find_task(text, Path())).read(options, max_episode_steps)
 
 
 class _Reader:
@@ -276,6 +297,7 @@ class _Reader:
         self.path = path
         self.problems: list[tuple[int | None, str]] = []
         self.options: dict[str, Any] = {}
+        self.memory: list[str] = []
         self.value_names: list[str] = []
         self.values: list[Term] = []
         self.single_values: set[int] = set()
@@ -292,10 +314,13 @@ class _Reader:
         if not isinstance(document, LineMapping):
             raise TaskError(f"{self.path}:1: expected a mapping with the keys {', '.join(_KEYS)}")
         self.problems += [(problem.line, problem.text) for problem in duplicates]
+        is_variant = "extends" in document
+        known, required = (_VARIANT_KEYS, _VARIANT_KEYS[:2]) if is_variant else (_KEYS, _REQUIRED_KEYS)
         for key in document:
-            if key not in _KEYS:
-                self._problem(document, key, f"unknown key{suggest(str(key), _KEYS)}")
-        missing = [key for key in _REQUIRED_KEYS if key not in document]
+            if key not in known:
+                why = " of a task that extends another" if is_variant and key in _KEYS else ""
+                self._problem(document, key, f"unknown key{why}{suggest(str(key), known)}")
+        missing = [key for key in required if key not in document]
         if missing:
             self.problems.append((None, f"these keys are missing: {', '.join(missing)}"))
         self._raise_problems()
@@ -313,9 +338,11 @@ class _Reader:
 
     # --- the stages -----------------------------------------------------------------------------------------------------
 
-    def read(self, given: dict[str, Any], max_episode_steps: int | None) -> Task:
+    def read(self, given: dict[str, Any], max_episode_steps: int | None, name: str = "") -> Task:
         document = self.document
-        task_id = str(document["id"])
+        if "extends" in document:
+            return self._read_variant(given, max_episode_steps, name)
+        task_id = name or str(document["id"])
         self.options = _chosen_options(task_id, self._known_options(), given)
         frame_skip = self._whole_number("frame_skip", self._resolve(document, "frame_skip", default=1), 1)
         limit = self._limit(max_episode_steps)
@@ -324,16 +351,20 @@ class _Reader:
             self._problem(document, "model", f"expected the name of a file, got {show(model_name)}")
         self._raise_problems()
         model_path = _find_model(model_name, self.path.parent)
-        model_bytes, model = _compile_model(model_path)
+        memory = self._memory()
+        self._raise_problems()
+        model_bytes, model = _compile_model(model_path, len(memory))
+        muscles, interface = self._muscles(model)
+        self._raise_problems()
 
-        space = _action_space(model)
+        space = _action_space(model, muscles, interface)
         actions = self._actions(space)
-        observation = self._array_terms("observation", model)
+        observation = self._listed_terms("array", "observation", model)
         arrays, array_names = self._named_arrays(model)
         self._read_values(model)
         reward = self._reward(document, "reward")
         healthy = self._healthy()
-        reset = self._reset_terms(model)
+        reset = self._listed_terms("reset", "reset", model)
         info, reset_info = (self._info(key, array_names) for key in ("info", "reset_info"))
         self._raise_problems()
 
@@ -350,6 +381,7 @@ class _Reader:
             info=info,
             reset_info=reset_info,
             norm_order=norm_order(),
+            muscles=None if muscles is None or interface is None else muscles.in_numbers(interface),
         )
         core = self._compile(spec)
         self._check_observation_size(task_id, core.n_obs)
@@ -374,7 +406,59 @@ class _Reader:
             model_hash=hashlib.sha256(spec.model).hexdigest(),
             task_hash=_hash(spec, actions),
             spec=spec,
+            muscles=muscles,
         )
+
+    def _read_variant(self, given: dict[str, Any], max_episode_steps: int | None, name: str) -> Task:
+        """The task that this one extends, with other defaults, under another id."""
+        written = self.document["extends"]
+        if not isinstance(written, str):
+            self._problem(self.document, "extends", f"expected the name of a task's file, got {show(written)}")
+        self._raise_problems()
+        base = _Reader(_find_task(written, self.path.parent))
+        defaults, known = self._known_options(), base._known_options()
+        for option in defaults:
+            if option not in known:
+                text = f"{written} has no such option{suggest(option, known)}"
+                self._problem(self.document["options"], option, text, f"options.{option}")
+        limit = self._limit(max_episode_steps) if max_episode_steps != -1 else -1
+        self._raise_problems()
+        options = {option: default.default for option, default in defaults.items()} | given
+        task = base.read(options, limit, name or str(self.document["id"]))
+        return dataclasses.replace(task, path=self.path)
+
+    def _memory(self) -> list[str]:
+        """The names of the numbers that an environment keeps from step to step."""
+        self.memory = [str(name) for name in self._items("memory")]
+        for index, name in enumerate(self.memory):
+            if not _IDENTIFIER.fullmatch(name) or name in self.memory[:index]:
+                text = f"expected a name made of letters, digits and _, each one once, got {name!r}"
+                self._problem(self.document["memory"], index, text, f"memory[{index}]")
+        return self.memory
+
+    def _muscles(self, model: Any) -> tuple[MuscleSettings | None, MuscleInterface | None]:
+        if "muscles" not in self.document:
+            return None, None
+        section = self._mapping("muscles")
+        known = [setting.name for setting in dataclasses.fields(MuscleSettings)]
+        given = {}
+        for key in section:
+            if key not in known:
+                self._problem(section, key, f"unknown key{suggest(str(key), known)}", f"muscles.{key}")
+                continue
+            given[key] = self._resolve(section, key, name=f"muscles.{key}")
+        self._raise_problems()
+        try:
+            settings = MuscleSettings(**given)
+            interface = MuscleInterface(model, settings.joints)
+            return settings.resolve(interface), interface
+        except ValueError as error:
+            key, _, text = str(error).partition(": ")
+            if key in known:
+                self._problem(section, key, text, f"muscles.{key}")
+            else:
+                self._problem(self.document, "muscles", str(error))
+            return None, None
 
     def _known_options(self) -> "dict[str, _Option]":
         options = self.document.get("options") or LineMapping()
@@ -442,7 +526,7 @@ class _Reader:
         if not isinstance(written, LineMapping) or "term" not in written:
             self._problem(container, key, f"expected a mapping with the key 'term', got {show(written)}", name)
             return None
-        known = _known_terms()[kind]
+        known = known_terms()[kind]
         if written["term"] not in known:
             near = suggest(str(written["term"]), known)
             self._problem(written, "term", f"there is no {kind} term {show(written['term'])}{near}", f"{name}.term")
@@ -481,6 +565,10 @@ class _Reader:
             return self._value_positions(type_, value)
         if type_ in ("body", "site"):
             return _object_id(type_, value, model)
+        if type_ == "keyframes":
+            return _each(lambda name: _object_id("key", name, model), value)
+        if type_ in ("memory", "memories"):
+            return _each(self._memory_position, value if type_ == "memories" else [value])
         if type_ == "axis" and value in _AXES:
             return [_AXES[value]]
         if type_ == "flag":
@@ -496,6 +584,11 @@ class _Reader:
         if type_ in ("index", "axis") and value != int(value):
             return "expected a whole number"
         return [float(value)]
+
+    def _memory_position(self, name: Any) -> list[float] | str:
+        if name not in self.memory:
+            return f"expected a name of the task's memory{suggest(str(name), self.memory)}"
+        return [float(self.memory.index(name))]
 
     def _value_positions(self, type_: str, value: Any) -> list[float] | str:
         names = value if type_ == "values" and isinstance(value, list) else [value]
@@ -522,13 +615,13 @@ class _Reader:
                 is_wanted = is_wanted and bool(flag) == (key == "when")
         return is_wanted
 
-    def _array_terms(self, key: str, model: Any) -> list[Term]:
+    def _listed_terms(self, kind: str, key: str, model: Any) -> list[Term]:
         terms, places = [], []
         items = self._items(key)
         for index, item in enumerate(items):
             name = f"{key}[{index}]"
             if self._is_wanted(item, name):
-                term = self._term("array", items, index, name, model)
+                term = self._term(kind, items, index, name, model)
                 if term:
                     terms.append(term)
                     places.append((name, item))
@@ -594,12 +687,6 @@ class _Reader:
         when["when"] = terminate.get("when", True)
         return int(positions[0]) if self._is_wanted(when, "terminate") else -1
 
-    def _reset_terms(self, model: Any) -> list[Term]:
-        items = self._items("reset")
-        terms = [(index, self._term("reset", items, index, f"reset[{index}]", model)) for index in range(len(items))]
-        self.places["reset"] = [(f"reset[{index}]", items[index]) for index, term in terms if term]
-        return [term for _, term in terms if term]
-
     def _info(self, key: str, array_names: list[str]) -> tuple[Info, ...]:
         names = self._items(key)
         infos = []
@@ -648,8 +735,10 @@ def _located(path: Path, problem: Problem) -> str:
 
 
 @functools.cache
-def _known_terms() -> dict[str, dict[str, dict[str, str]]]:
-    """Kind -> term -> argument -> type, from the native core."""
+def known_terms() -> dict[str, dict[str, dict[str, str]]]:
+    """
+    :return: kind -> term -> argument -> type, from the native core
+    """
     known: dict[str, dict[str, dict[str, str]]] = {}
     for term in native.load().known_terms():
         known.setdefault(term.kind, {})[term.name] = {argument.name: argument.type for argument in term.arguments}
@@ -696,14 +785,18 @@ def _chosen_options(task_id: str, known: dict[str, _Option], given: dict[str, An
     return chosen
 
 
+def _find_task(name: str, folder: Path) -> Path:
+    """A file, from the folder; or else one that comes with the package."""
+    path = folder / Path(name).expanduser()
+    return TASKS / name if not path.exists() and (TASKS / name).exists() else path
+
+
 def _find_model(name: str, folder: Path) -> Path:
-    """As gymnasium finds it; a file beside the task comes first."""
+    """As gymnasium finds it; a file beside the task comes first, then one that comes with this package."""
     if name.startswith((".", "/", "~")):
         path = Path(name).expanduser()
     else:
-        path = folder / name
-        if not path.exists():
-            path = _gymnasium_assets() / name
+        path = next((place / name for place in (folder, ASSETS) if (place / name).exists()), _gymnasium_assets() / name)
     if not path.exists():
         raise TaskError(f"The model {path} does not exist")
     return path
@@ -722,20 +815,20 @@ def _mujoco() -> ModuleType:
     return importlib.import_module("mujoco")
 
 
-def _compile_model(path: Path) -> tuple[bytes, Any]:
+def _compile_model(path: Path, n_memory: int) -> tuple[bytes, Any]:
     """The model as the bytes of an MJB file and as an object. MuJoCo's warnings about it are left to gymnasium."""
     try:
-        model = native.load().compile_model(str(path))
+        model = native.load().compile_model(str(path), n_memory)
     except ValueError as error:
         raise TaskError(f"MuJoCo cannot compile the model {path}: {error}") from error
     return model, _mujoco().MjModel.from_binary_path("model.mjb", {"model.mjb": model})
 
 
 def _object_id(type_: str, value: Any, model: Any) -> list[float] | str:
-    """The id of a body or a site, by its name or number."""
+    """The id of a body, a site or a keyframe, by its name or number."""
     mujoco = _mujoco()
-    kind = {"body": mujoco.mjtObj.mjOBJ_BODY, "site": mujoco.mjtObj.mjOBJ_SITE}[type_]
-    count = {"body": model.nbody, "site": model.nsite}[type_]
+    kind = {"body": mujoco.mjtObj.mjOBJ_BODY, "site": mujoco.mjtObj.mjOBJ_SITE, "key": mujoco.mjtObj.mjOBJ_KEY}[type_]
+    count = {"body": model.nbody, "site": model.nsite, "key": model.nkey}[type_]
     if isinstance(value, str):
         number = mujoco.mj_name2id(model, kind, value)
         if number >= 0:
@@ -747,8 +840,22 @@ def _object_id(type_: str, value: Any, model: Any) -> list[float] | str:
     return f"expected the name of a {type_}, or a number from 0 to {count - 1}"
 
 
-def _action_space(model: Any) -> spaces.Box:
-    low, high = model.actuator_ctrlrange.copy().astype(np.float32).T
+def _each(read: Callable[[Any], list[float] | str], values: Any) -> list[float] | str:
+    """The numbers of each of a list's elements, or what was expected instead."""
+    numbers = []
+    for value in values if isinstance(values, list) else [values]:
+        found = read(value)
+        if isinstance(found, str):
+            return found
+        numbers += found
+    return numbers
+
+
+def _action_space(model: Any, muscles: MuscleSettings | None, interface: MuscleInterface | None) -> spaces.Box:
+    if muscles is None or interface is None:
+        low, high = model.actuator_ctrlrange.copy().astype(np.float32).T
+    else:
+        low, high = muscles.action_bounds(interface)
     return spaces.Box(low=low, high=high, dtype=np.float32)
 
 
@@ -772,8 +879,10 @@ def _hash(spec: TaskSpec, actions: np.ndarray | None) -> str:
         for kind in ("observation", "values", "arrays", "reset")
     }
     rest = (spec.frame_skip, spec.max_episode_steps, spec.reward, spec.healthy, spec.info, spec.reset_info)
-    listed = () if actions is None else (actions.tolist(),)
-    return hashlib.sha256(json.dumps([terms, rest, *listed]).encode()).hexdigest()
+    muscles = [spec.muscles] if spec.muscles else []
+    if actions is not None:
+        rest.append(actions.tolist())
+    return hashlib.sha256(json.dumps([terms, rest, *muscles]).encode()).hexdigest()
 
 
 # How NumPy's dot product may add, by the number that the native core has for it (`NormOrder`).

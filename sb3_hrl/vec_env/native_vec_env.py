@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvO
 
 from sb3_hrl.carried import unpack
 from sb3_hrl.envs.engine import Engine, ObsNormalization, RolloutResult, StepResult
+from sb3_hrl.envs.muscle_env import MuscleEnv
 from sb3_hrl.envs.task import load_task
 from sb3_hrl.errors import NativeError
 from sb3_hrl.vec_env.recipe import read_recipe
@@ -360,7 +361,11 @@ class EnvView:
         if self._twin is None:
             self._twin = gym.make(self.spec.id, render_mode=self.render_mode, **self._venv._env_kwargs)
             self._twin.reset()
-        self._twin.unwrapped.set_state(*self._venv._engine.qpos_qvel(self._index))  # type: ignore[attr-defined]
+        twin: Any = self._twin.unwrapped
+        if isinstance(twin, MuscleEnv):
+            twin.set_physics(self._venv._engine.physics(self._index))
+        else:
+            twin.set_state(*self._venv._engine.qpos_qvel(self._index))
         return self._twin
 
     def render(self) -> Any:

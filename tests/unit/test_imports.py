@@ -15,6 +15,7 @@ FORBIDDEN = {
     "rollout": (*ABOVE_HPPO, "sb3_hrl.hppo"),
     "wrappers": (*ABOVE_HPPO, "sb3_hrl.hppo"),
     "vec_env": (*ABOVE_HPPO, "sb3_hrl.hppo"),
+    "muscle": (*ABOVE_HPPO, "sb3_hrl.hppo", "sb3_hrl.rollout", "sb3_hrl.vec_env", "sb3_hrl.envs"),
     "envs": (*ABOVE_HPPO, "sb3_hrl.hppo", "sb3_hrl.rollout", "sb3_hrl.vec_env", "stable_baselines3"),
     "native.py": (*ABOVE_HPPO, "sb3_hrl.hppo", "sb3_hrl.rollout", "sb3_hrl.vec_env"),
     "registry.py": (*ABOVE_HPPO, "sb3_hrl.hppo", "torch"),

@@ -10,6 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from sb3_hrl import native
+from sb3_hrl.env_ids import MUSCLE_ENVS
 from sb3_hrl.envs import Engine, NoNativeForm, TaskError, load_task, native_tasks
 from sb3_hrl.envs.task import _NORM_ORDERS, RENDER_OPTIONS, norm_order
 
@@ -333,7 +334,9 @@ def test_the_order_of_a_norm_is_found_out():
 def test_the_packaged_tasks_have_a_readable_head():
     for env_id, path in native_tasks().items():
         text = path.read_text()
-        assert text.startswith(f"# {env_id} of gymnasium.\nid: {env_id}\n")
+        head = f"# {env_id}: " if env_id in MUSCLE_ENVS else f"# {env_id} of gymnasium.\n"
+        assert text.startswith(head)
+        assert f"\nid: {env_id}\n" in text
         assert "\t" not in text
 
 

@@ -19,8 +19,9 @@ struct DataDeleter {
 using ModelHandle = std::unique_ptr<mjModel, ModelDeleter>;
 using DataHandle = std::unique_ptr<mjData, DataDeleter>;
 
-// Compile an XML file; the bytes are those of an MJB file. Throws std::invalid_argument with MuJoCo's message.
-std::string compile_model(const std::string& path);
+// Compile an XML file; the bytes are those of an MJB file. At least `n_memory` numbers of userdata are there for the task.
+// Throws std::invalid_argument with MuJoCo's message.
+std::string compile_model(const std::string& path, int n_memory = 0);
 // Throws std::invalid_argument when the bytes are no model of this version of MuJoCo.
 ModelHandle load_model(const std::string& bytes);
 DataHandle make_data(const mjModel* model);
