@@ -126,6 +126,35 @@ class MlpPolicy:
         log_std: typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
     ) -> None: ...
 
+class MuscleNetwork:
+    def __init__(
+        self,
+        levels: collections.abc.Sequence[
+            collections.abc.Sequence[
+                tuple[
+                    typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
+                    typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
+                ]
+            ]
+        ],
+        packed_scale: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        torque_scale: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        vector_bits: typing.SupportsInt | typing.SupportsIndex = ...,
+    ) -> None: ...
+    def activate(
+        self,
+        packed: numpy.typing.NDArray[numpy.float64],
+        desired_torque: numpy.typing.NDArray[numpy.float64],
+        weight: numpy.typing.NDArray[numpy.float64],
+        activation: numpy.typing.NDArray[numpy.float64],
+    ) -> None: ...
+    @property
+    def n_coords(self) -> int: ...
+    @property
+    def n_muscles(self) -> int: ...
+    @property
+    def n_packed(self) -> int: ...
+
 class Task:
     def __init__(self, spec: TaskSpec) -> None: ...
     @property
@@ -232,3 +261,4 @@ def collect_rollout(
 ]: ...
 def compile_model(path: str) -> bytes: ...
 def known_terms() -> list[TermInfo]: ...
+def widest_vector_bits() -> int: ...
