@@ -1,5 +1,14 @@
 """Small bodies with muscles, for the tests."""
 
+from dataclasses import replace
+from pathlib import Path
+
+import mujoco
+from gymnasium import spaces
+
+from sb3_hrl.envs.task import Task, load_task
+from sb3_hrl.muscle import MuscleInterface, MuscleSettings
+
 # Two joints in the vertical plane, six muscles along spatial tendons, so that moment arms change with the pose.
 ARM = """
 <mujoco model="arm">
@@ -114,3 +123,31 @@ LEG = """
   </actuator>
 </mujoco>
 """
+
+_TASK = """
+id: Muscles-v0
+model: body.xml
+frame_skip: {frame_skip}
+observation: [{{term: qpos}}, {{term: qvel}}, {{term: act}}, {{term: ctrl}}, {{term: qfrc_constraint}}]
+values: {{speed: {{term: qvel, index: 0}}, last: {{term: qpos, index: -1}}}}
+reward: speed
+reset: [{{term: qpos_uniform, scale: 0.02}}, {{term: qvel_normal, scale: 0.1}}]
+info: [last]
+"""
+
+
+def muscle_task(folder: Path, xml: str, settings: MuscleSettings, frame_skip: int = 5) -> tuple[Task, MuscleInterface]:
+    """
+    :param folder: where the files go
+    :param xml: the body
+    :param settings: how it is driven
+    :param frame_skip: substeps of a step
+    :return: a task without an end, whose observation is the whole state, and the body's muscles
+    """
+    (folder / "body.xml").write_text(xml)
+    (folder / "task.yaml").write_text(_TASK.format(frame_skip=frame_skip))
+    interface = MuscleInterface(mujoco.MjModel.from_xml_string(xml), settings.joints)
+    low, high = settings.action_bounds(interface)
+    task = load_task(folder / "task.yaml")
+    spec = task.spec._replace(muscles=settings.in_numbers(interface))
+    return replace(task, spec=spec, action_space=spaces.Box(low, high)), interface

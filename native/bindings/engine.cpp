@@ -5,6 +5,8 @@
 
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -12,6 +14,7 @@
 
 #include "arrays.hpp"
 #include "sb3_hrl/engine.hpp"
+#include "sb3_hrl/low_level.hpp"
 
 namespace py = pybind11;
 
@@ -41,7 +44,8 @@ void reset(Engine& engine, const std::vector<std::size_t>& indices,
 void step(Engine& engine, const Array<float>& actions, const std::optional<Array<std::int32_t>>& n_hold, double gamma,
           Array<double>& obs, Array<double>& rewards, Array<std::uint8_t>& terminated, Array<std::uint8_t>& truncated,
           Array<double>& infos, Array<double>& terminal_obs, Array<std::int32_t>& n_held, Array<double>& episode_returns,
-          Array<std::int64_t>& episode_lengths, Array<double>& reset_infos, Array<std::uint8_t>& unstable) {
+          Array<std::int64_t>& episode_lengths, Array<double>& reset_infos, Array<std::uint8_t>& unstable,
+          Array<float>& samples) {
   const std::size_t n = engine.n_envs(), n_obs = engine.task().n_obs();
   const float* action_data = input(actions, n * engine.task().n_actions());
   const std::int32_t* hold_data = n_hold ? input(*n_hold, n) : nullptr;
@@ -55,7 +59,8 @@ void step(Engine& engine, const Array<float>& actions, const std::optional<Array
                        output(episode_returns, n),
                        output(episode_lengths, n),
                        output(reset_infos, n * engine.task().n_reset_info()),
-                       output(unstable, n)};
+                       output(unstable, n),
+                       output(samples, n * engine.task().n_sample())};
   py::gil_scoped_release release;
   engine.step(action_data, hold_data, gamma, out);
 }
@@ -88,23 +93,51 @@ void bind_engine(py::module_& module) {
   py::class_<TermSpec>(module, "TermSpec")
       .def(py::init<std::string, std::map<std::string, std::vector<double>>>(), py::arg("term"), py::arg("arguments"));
   py::class_<InfoSpec>(module, "InfoSpec").def(py::init<bool, std::size_t>(), py::arg("is_array"), py::arg("index"));
+  py::class_<MuscleSettings>(module, "MuscleSettings")
+      .def(py::init([](int actuation, int activation, std::vector<int> dofs, std::vector<int> pattern, std::vector<double> low,
+                       std::vector<double> high, std::vector<double> nominal, std::vector<double> scale,
+                       std::vector<double> stiffness, std::vector<double> damping, std::vector<double> torque_limit,
+                       bool has_cascade) {
+             return MuscleSettings{static_cast<Actuation>(actuation),
+                                   static_cast<Activation>(activation),
+                                   std::move(dofs),
+                                   std::move(pattern),
+                                   std::move(low),
+                                   std::move(high),
+                                   std::move(nominal),
+                                   std::move(scale),
+                                   std::move(stiffness),
+                                   std::move(damping),
+                                   std::move(torque_limit),
+                                   has_cascade};
+           }),
+           py::kw_only(), py::arg("actuation"), py::arg("activation"), py::arg("dofs"), py::arg("pattern"), py::arg("low"),
+           py::arg("high"), py::arg("nominal"), py::arg("scale"), py::arg("stiffness"), py::arg("damping"),
+           py::arg("torque_limit"), py::arg("has_cascade"));
+  // Others are bound where they are made; what an Engine has been given lives as long as it needs it.
+  py::class_<LowLevel, std::shared_ptr<LowLevel>>(module, "LowLevel");
+  py::class_<QpLowLevel, LowLevel, std::shared_ptr<QpLowLevel>>(module, "QpLowLevel")
+      .def(py::init<double, double>(), py::arg("torque_scale"), py::arg("effort"));
+  py::class_<TorqueLowLevel, LowLevel, std::shared_ptr<TorqueLowLevel>>(module, "TorqueLowLevel").def(py::init<>());
   py::class_<TaskSpec>(module, "TaskSpec")
       .def(py::init([](const py::bytes& model, int frame_skip, int max_episode_steps, std::vector<TermSpec> observation,
                        std::vector<TermSpec> values, std::vector<TermSpec> arrays, std::vector<TermSpec> reset,
                        std::size_t reward, int healthy, std::vector<InfoSpec> info, std::vector<InfoSpec> reset_info,
-                       int norm_order) {
+                       int norm_order, std::optional<MuscleSettings> muscles) {
              return TaskSpec{std::string(model), frame_skip,       max_episode_steps, std::move(observation),
                              std::move(values),  std::move(arrays), std::move(reset),  reward,
-                             healthy,            std::move(info),   std::move(reset_info), static_cast<NormOrder>(norm_order)};
+                             healthy,            std::move(info),   std::move(reset_info), static_cast<NormOrder>(norm_order),
+                             std::move(muscles)};
            }),
            py::kw_only(), py::arg("model"), py::arg("frame_skip"), py::arg("max_episode_steps"), py::arg("observation"),
            py::arg("values"), py::arg("arrays"), py::arg("reset"), py::arg("reward"), py::arg("healthy"), py::arg("info"),
-           py::arg("reset_info"), py::arg("norm_order"));
+           py::arg("reset_info"), py::arg("norm_order"), py::arg("muscles"));
 
   py::class_<Task>(module, "Task")
       .def(py::init<const TaskSpec&>(), py::arg("spec"))
       .def_property_readonly("n_obs", &Task::n_obs)
       .def_property_readonly("n_actions", &Task::n_actions)
+      .def_property_readonly("n_sample", &Task::n_sample)
       .def_property_readonly("n_info", &Task::n_info)
       .def_property_readonly("n_reset_info", &Task::n_reset_info)
       .def_property_readonly("array_sizes", &Task::array_sizes)
@@ -127,12 +160,25 @@ void bind_engine(py::module_& module) {
            py::arg("n_threads"), py::arg("seed"), py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("n_envs", &Engine::n_envs)
       .def_property_readonly("n_threads", &Engine::n_threads)
+      .def_property_readonly("n_sample", [](const Engine& engine) { return engine.task().n_sample(); })
       .def_property_readonly("n_qpos", [](const Engine& engine) { return engine.task().model()->nq; })
       .def_property_readonly("n_qvel", [](const Engine& engine) { return engine.task().model()->nv; })
       .def("reset", &reset, py::arg("indices"), py::arg("seeds"), array("obs"), array("reset_infos"))
       .def("step", &step, array("actions"), array("n_hold"), py::arg("gamma"), array("obs"), array("rewards"),
            array("terminated"), array("truncated"), array("infos"), array("terminal_obs"), array("n_held"),
-           array("episode_returns"), array("episode_lengths"), array("reset_infos"), array("unstable"))
+           array("episode_returns"), array("episode_lengths"), array("reset_infos"), array("unstable"), array("samples"))
+      .def("set_low_level",
+           [](Engine& engine, const std::shared_ptr<LowLevel>& low_level) { engine.set_low_level(low_level); },
+           py::arg("low_level"))
+      .def("muscle_summary",
+           [](const Engine& engine, std::size_t index, Array<double>& summary) {
+             const ControlSummary* found = simulation(engine, index).summary();
+             if (found == nullptr) throw std::invalid_argument("this task has no muscles");
+             const double numbers[] = {found->effort,     found->mean_activation, found->torque_error,
+                                       found->saturation, found->co_contraction,  found->infeasible};
+             std::copy(std::begin(numbers), std::end(numbers), output(summary, std::size(numbers)));
+           },
+           py::arg("index"), array("summary"))
       .def("get_state",
            [](const Engine& engine, std::size_t index) { return py::bytes(simulation(engine, index).get_state()); },
            py::arg("index"))

@@ -51,7 +51,7 @@ EpisodeEnds collect(Engine& engine, const MlpPolicy& policy, std::size_t n_steps
                     std::uint64_t first_decision, Array<double>& observations, Array<float>& actions, Array<float>& rewards,
                     Array<float>& log_probs, Array<float>& values, Array<std::int64_t>& n_held, Array<std::uint8_t>& terminated,
                     Array<std::uint8_t>& truncated, Array<double>& infos, Array<double>& last_observations,
-                    std::optional<Array<double>>& raw_observations) {
+                    std::optional<Array<double>>& raw_observations, std::optional<Array<float>>& samples) {
   const std::size_t n_envs = engine.n_envs(), n = n_steps * n_envs;
   const std::size_t n_obs = engine.task().n_obs(), n_actions = engine.task().n_actions();
   if (normalization.has_value() != raw_observations.has_value()) {
@@ -81,7 +81,8 @@ EpisodeEnds collect(Engine& engine, const MlpPolicy& policy, std::size_t n_steps
                           output(truncated, n),
                           output(infos, n * engine.task().n_info()),
                           output(last_observations, n_envs * n_obs),
-                          raw_observations ? output(*raw_observations, n * n_obs) : nullptr};
+                          raw_observations ? output(*raw_observations, n * n_obs) : nullptr,
+                          samples ? output(*samples, n * engine.task().n_sample()) : nullptr};
   const py::gil_scoped_release release;
   const OneTorchThread guard;
   return collect_rollout(engine, policy, settings, out, [](const std::function<void()>& work) {
@@ -127,11 +128,12 @@ void bind_rollout(py::module_& module) {
                 const std::optional<PyNormalization>& normalization, std::uint64_t noise_seed, std::uint64_t first_decision,
                 Array<double>& observations, Array<float>& actions, Array<float>& rewards, Array<float>& log_probs,
                 Array<float>& values, Array<std::int64_t>& n_held, Array<std::uint8_t>& terminated, Array<std::uint8_t>& truncated,
-                Array<double>& infos, Array<double>& last_observations, std::optional<Array<double>>& raw_observations) {
+                Array<double>& infos, Array<double>& last_observations, std::optional<Array<double>>& raw_observations,
+                std::optional<Array<float>>& samples) {
                const EpisodeEnds ends = collect(engine, policy, n_steps, shard_size, action_low, action_high, n_hold, gamma,
                                                 normalization, noise_seed, first_decision, observations, actions, rewards,
                                                 log_probs, values, n_held, terminated, truncated, infos, last_observations,
-                                                raw_observations);
+                                                raw_observations, samples);
                const std::size_t n = ends.ends.size();
                return std::make_tuple(
                    column<std::int64_t>(ends, &EpisodeEnd::step), column<std::int64_t>(ends, &EpisodeEnd::env_index),
@@ -145,7 +147,7 @@ void bind_rollout(py::module_& module) {
              array("action_low"), array("action_high"), array("n_hold"), py::arg("gamma"), py::arg("normalization"),
              py::arg("noise_seed"), py::arg("first_decision"), array("observations"), array("actions"), array("rewards"),
              array("log_probs"), array("values"), array("n_held"), array("terminated"), array("truncated"), array("infos"),
-             array("last_observations"), array("raw_observations"));
+             array("last_observations"), array("raw_observations"), array("samples"));
 }
 
 }  // namespace sb3_hrl

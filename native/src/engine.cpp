@@ -44,6 +44,10 @@ void Engine::run(std::size_t n, const std::function<std::size_t(std::size_t)>& e
   });
 }
 
+void Engine::set_low_level(const std::shared_ptr<const LowLevel>& low_level) {
+  for (const auto& simulation : simulations_) simulation->set_low_level(low_level);
+}
+
 void Engine::reset(const std::size_t* indices, const std::optional<std::uint64_t>* seeds, std::size_t n, double* obs,
                    double* reset_infos) {
   run(n, [&](std::size_t i) { return indices[i]; },
@@ -76,7 +80,8 @@ StepRow Engine::row(const StepArrays& out, std::size_t index) const {
           out.episode_returns + index,
           out.episode_lengths + index,
           out.reset_infos + index * task_->n_reset_info(),
-          out.unstable + index};
+          out.unstable + index,
+          out.samples != nullptr ? out.samples + index * task_->n_sample() : nullptr};
 }
 
 }  // namespace sb3_hrl

@@ -112,7 +112,8 @@ class Shard {
                       &episode_return,
                       &episode_length,
                       reset_info_.data(),
-                      &is_unstable};
+                      &is_unstable,
+                      out_.samples != nullptr ? out_.samples + here * engine_.task().n_sample() : nullptr};
     engine_.step_one(env_index, clipped_.data(), settings_.n_hold != nullptr ? settings_.n_hold[here] : 0, settings_.gamma,
                      row);
     out_.rewards[here] = static_cast<float>(reward);

@@ -48,10 +48,23 @@ std::size_t n_bytes(const Field& field, const mjModel* model) {
 Simulation::Simulation(std::shared_ptr<const Task> task, RandomStream random)
     : task_(std::move(task)),
       data_(make_data(task_->model())),
+      controller_(task_->make_controller()),
       random_(random),
       before_(task_->n_values()),
       values_(task_->n_values()),
-      last_obs_(task_->n_obs()) {}
+      last_obs_(task_->n_obs()) {
+  seed(random);
+}
+
+void Simulation::seed(RandomStream random) {
+  random_ = random;
+  if (controller_) controller_->seed(random.seed(), random.index());
+}
+
+void Simulation::set_low_level(std::shared_ptr<const LowLevel> low_level) {
+  if (!controller_) throw std::invalid_argument("this task has no muscles");
+  controller_->set_low_level(std::move(low_level));
+}
 
 void Simulation::begin_episode() {
   counters_.n_episode_steps = 0;
@@ -65,17 +78,23 @@ void Simulation::reset(double* obs, double* reset_info) {
   guarded([&] { mj_resetData(model, data_.get()); });
   task_->reset_state(random_, data_->qpos, data_->qvel);
   guarded([&] { mj_forward(model, data_.get()); });
+  if (controller_) controller_->reset(model, data_.get());
   observe(obs);
   if (!is_finite(obs, task_->n_obs())) throw NativeError("the reset gave an observation that is not finite");
-  task_->write_reset_info(data_.get(), values_.data(), reset_info);
+  task_->write_reset_info(data_.get(), controller_.get(), values_.data(), reset_info);
   std::copy_n(obs, task_->n_obs(), last_obs_.data());
   counters_.is_ready = 1;
 }
 
 void Simulation::step(const float* action, int n_hold, double gamma, const StepRow& row) {
   if (!counters_.is_ready) throw NativeError("it must be reset before it can step");
+  if (controller_) controller_->begin_decision();
   counters_.is_ready = 0;  // until this step has ended well
   Outcome outcome = advance(action, row);
+  if (row.sample != nullptr && task_->n_sample() > 0) {
+    std::copy_n(controller_->sample(), task_->n_sample(), row.sample);
+    if (outcome.is_unstable) std::fill_n(row.sample, task_->n_sample(), 0.0f);
+  }
   int n_held = 1;
   double reward = outcome.reward;
   if (n_hold > 0) {
@@ -101,7 +120,7 @@ void Simulation::step(const float* action, int n_hold, double gamma, const StepR
 
 // One step of the task, without the reset.
 Simulation::Outcome Simulation::advance(const float* action, const StepRow& row) {
-  task_->evaluate_before(data_.get(), before_.data());
+  task_->evaluate_before(data_.get(), controller_.get(), before_.data());
   Outcome outcome;
   outcome.is_unstable = !run_physics(action) || !evaluate(action, row);
   ++counters_.n_episode_steps;
@@ -150,8 +169,8 @@ bool Simulation::has_broken_down() const {
 
 // Returns whether the results are finite.
 bool Simulation::evaluate(const float* action, const StepRow& row) {
-  const Moment now{task_->model(), data_.get(), action, values_.data(), before_.data()};
-  task_->evaluate(data_.get(), action, before_.data(), values_.data());
+  const Moment now{task_->model(), data_.get(), action, values_.data(), before_.data(), controller_.get()};
+  task_->evaluate(data_.get(), controller_.get(), action, before_.data(), values_.data());
   task_->observe(now, row.obs);
   if (!is_finite(row.obs, task_->n_obs()) || !std::isfinite(task_->reward(values_.data()))) return false;
   task_->write_info(now, row.info);
@@ -177,7 +196,7 @@ std::string Simulation::get_state() const {
   write(integration.data(), integration.size() * sizeof(double));
   for (const Field* field : task_->derived_fields()) write(field->data(data_.get()), n_bytes(*field, model));
   write(last_obs_.data(), last_obs_.size() * sizeof(double));
-  return write.bytes;
+  return controller_ ? write.bytes + controller_->get_state() : write.bytes;
 }
 
 void Simulation::set_state(const std::string& state) {
@@ -200,6 +219,7 @@ void Simulation::set_state(const std::string& state) {
   });
   for (const Field* field : task_->derived_fields()) read(field->data(data_.get()), n_bytes(*field, model));
   read(last_obs_.data(), last_obs_.size() * sizeof(double));
+  if (controller_) controller_->set_state(state.substr(state.size() - controller_->get_state().size()));
 }
 
 void Simulation::get_qpos_qvel(double* qpos, double* qvel) const {
@@ -213,13 +233,14 @@ void Simulation::set_qpos_qvel(const double* qpos, const double* qvel, double* o
   std::copy_n(qpos, n_qpos(), data_->qpos);
   std::copy_n(qvel, n_qvel(), data_->qvel);
   guarded([&] { mj_forward(task_->model(), data_.get()); });
+  if (controller_) controller_->reset(task_->model(), data_.get());
   observe(obs);
   if (is_finite(obs, task_->n_obs())) std::copy_n(obs, task_->n_obs(), last_obs_.data());
   counters_.is_ready = 1;
 }
 
 void Simulation::observe(double* obs) const {
-  task_->observe({task_->model(), data_.get(), nullptr, nullptr, nullptr}, obs);
+  task_->observe({task_->model(), data_.get(), nullptr, nullptr, nullptr, controller_.get()}, obs);
 }
 
 }  // namespace sb3_hrl

@@ -1,9 +1,12 @@
 #include "sb3_hrl/task.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 #include <stdexcept>
 #include <string>
+
+#include "sb3_hrl/muscle_controller.hpp"
 
 namespace sb3_hrl {
 namespace {
@@ -26,7 +29,10 @@ Task::Task(const TaskSpec& spec)
       frame_skip_(spec.frame_skip),
       max_episode_steps_(spec.max_episode_steps),
       reward_(spec.reward),
-      healthy_(spec.healthy) {
+      healthy_(spec.healthy),
+      muscle_settings_(spec.muscles),
+      n_actions_(static_cast<std::size_t>(model_->nu)) {
+  make_muscles();
   make_terms(spec);
   check_references(spec);
   for (const ArrayTerm& term : observation_) n_obs_ += term.size;
@@ -35,8 +41,24 @@ Task::Task(const TaskSpec& spec)
   collect_needs();
 }
 
+void Task::make_muscles() {
+  if (!muscle_settings_) return;
+  if (model_->opt.integrator == mjINT_RK4) {
+    throw std::invalid_argument(
+        "integrator: RK4 has no place for a controller between its stages: choose implicitfast, implicit or Euler");
+  }
+  muscles_ = std::make_unique<const MuscleInterface>(model(), *muscle_settings_);
+  n_actions_ = MuscleController::n_actions(*muscles_, *muscle_settings_);
+  n_sample_ = MuscleController::n_sample(*muscles_, *muscle_settings_);
+}
+
+std::unique_ptr<Controller> Task::make_controller() const {
+  if (!muscles_) return nullptr;
+  return std::make_unique<MuscleController>(model(), *muscles_, *muscle_settings_, frame_skip_);
+}
+
 void Task::make_terms(const TaskSpec& spec) {
-  TermContext context{model(), model_->opt.timestep * spec.frame_skip, 0, spec.norm_order};
+  TermContext context{model(), model_->opt.timestep * spec.frame_skip, 0, spec.norm_order, muscles_.get()};
   make_each("observation", spec.observation,
             [&](const TermSpec& term) { observation_.push_back(make_array_term(term, context)); });
   make_each("arrays", spec.arrays, [&](const TermSpec& term) { arrays_.push_back(make_array_term(term, context)); });
@@ -102,7 +124,9 @@ void Task::collect_needs() {
   before_values_ = with_what_they_need(before);
   reset_values_ = with_what_they_need(at_reset);
   for (std::size_t i = 0; i < fields().size(); ++i) {
-    if (!read[i]) continue;
+    // Stable PD reads the constraint forces of the step before.
+    const bool is_control = muscles_ && std::strcmp(fields()[i].name, "qfrc_constraint") == 0;
+    if (!read[i] && !is_control) continue;
     if (!fields()[i].is_in_state) derived_fields_.push_back(&fields()[i]);
     needs_post_step_ = needs_post_step_ || fields()[i].is_post_step;
   }
@@ -125,12 +149,13 @@ void Task::evaluate_some(const std::vector<std::size_t>& positions, const Moment
   for (const std::size_t i : positions) values[i] = values_[i].function(now);
 }
 
-void Task::evaluate_before(const mjData* data, double* before) const {
-  evaluate_some(before_values_, {model(), data, nullptr, before, nullptr}, before);
+void Task::evaluate_before(const mjData* data, const Controller* controller, double* before) const {
+  evaluate_some(before_values_, {model(), data, nullptr, before, nullptr, controller}, before);
 }
 
-void Task::evaluate(const mjData* data, const float* action, const double* before, double* values) const {
-  const Moment now{model(), data, action, values, before};
+void Task::evaluate(const mjData* data, const Controller* controller, const float* action, const double* before,
+                    double* values) const {
+  const Moment now{model(), data, action, values, before, controller};
   for (std::size_t i = 0; i < values_.size(); ++i) values[i] = values_[i].function(now);
 }
 
@@ -146,8 +171,8 @@ void Task::write(const std::vector<Info>& infos, const Moment& now, double* row)
 
 void Task::write_info(const Moment& now, double* info) const { write(info_, now, info); }
 
-void Task::write_reset_info(const mjData* data, double* values, double* reset_info) const {
-  const Moment now{model(), data, nullptr, values, nullptr};
+void Task::write_reset_info(const mjData* data, const Controller* controller, double* values, double* reset_info) const {
+  const Moment now{model(), data, nullptr, values, nullptr, controller};
   evaluate_some(reset_values_, now, values);
   write(reset_info_, now, reset_info);
 }

@@ -10,6 +10,7 @@ import numpy as np
 from sb3_hrl import native
 from sb3_hrl.envs.task import Task
 from sb3_hrl.errors import NativeError
+from sb3_hrl.muscle.control import ControlSummary
 
 # A state: magic, version, the first bytes of the task's and the model's hash, length and hash of the rest, the rest.
 _HEADER = struct.Struct("<8sI16s16sQ16s")
@@ -34,6 +35,8 @@ class StepResult(NamedTuple):
     :param episode_lengths: ``[E]`` int64, in steps of the task
     :param reset_infos: ``[E, n_reset_info]`` float64
     :param unstable: ``[E]`` bool, the simulation broke down; see ``Engine``
+    :param samples: ``[E, n_sample]`` float32, for the muscles' learner: packed torques per activation and desired torque of
+        one randomly drawn substep; zeros where the physics broke down
     """
 
     obs: np.ndarray
@@ -47,6 +50,7 @@ class StepResult(NamedTuple):
     episode_lengths: np.ndarray
     reset_infos: np.ndarray
     unstable: np.ndarray
+    samples: np.ndarray
 
 
 class Instability(NamedTuple):
@@ -162,6 +166,27 @@ class Engine:
         self._seeds: list[int | None] | None = None if seeds is None else self._checked_seeds(seeds, self.n_envs)
         entropy = int.from_bytes(np.random.SeedSequence().generate_state(2).tobytes(), "little")
         self._core: Any = core.Engine(task.spec.to_native(), self.n_envs, self.n_threads, entropy)
+        self.n_sample = int(self._core.n_sample)
+
+    # --- muscles --------------------------------------------------------------------------------------------------------
+
+    def set_low_level(self, low_level: Any) -> None:
+        """
+        What turns torques into activations from now on, in every environment: no environment has a copy of it.
+
+        :param low_level: a ``_native.LowLevel``; None for nothing, and then a task with joint targets refuses to step
+        :raises ValueError: if it was made for other muscles, or the task has none
+        """
+        self._open().set_low_level(low_level)
+
+    def summary(self, index: int) -> ControlSummary:
+        """
+        :param index: the environment
+        :return: what its muscles did in the last step of the task
+        """
+        summary = np.empty(len(ControlSummary._fields))
+        self._open().muscle_summary(self._checked_index(index), summary)
+        return ControlSummary(*summary.tolist())
 
     # --- episodes -------------------------------------------------------------------------------------------------------
 
@@ -219,6 +244,7 @@ class Engine:
             episode_lengths=np.zeros(n, np.int64),
             reset_infos=np.zeros((n, self._n_reset_info)),
             unstable=np.empty(n, np.uint8),
+            samples=np.empty((n, self.n_sample), np.float32),
         )
         core.step(actions, n_hold, float(gamma), *result)
         return result._replace(
@@ -243,6 +269,7 @@ class Engine:
         log_probs: np.ndarray,
         values: np.ndarray,
         n_held: np.ndarray,
+        samples: np.ndarray | None = None,
     ) -> RolloutResult:
         """
         Take ``T`` decisions in every environment without coming back in between. Each worker takes ``shard_size`` environments
@@ -261,6 +288,7 @@ class Engine:
         :param log_probs: ``[T, E]`` float32, output
         :param values: ``[T, E]`` float32, output: the values of ``observations``
         :param n_held: ``[T, E]`` int64, output
+        :param samples: ``[T, E, n_sample]`` float32, output for the muscles' learner; None if nobody wants it
         :return: the rest
         """
         core = self._open()
@@ -293,6 +321,7 @@ class Engine:
             infos=infos,
             last_observations=last_obs,
             raw_observations=raw_obs,
+            samples=samples if samples is None else _checked_array("samples", samples, (*shape, self.n_sample), (np.float32,)),
         )
         return RolloutResult(terminated.view(np.bool_), truncated.view(np.bool_), infos, last_obs, raw_obs, EpisodeEnds(*ends))
 

@@ -22,6 +22,7 @@ import numpy as np
 from gymnasium import spaces
 
 from sb3_hrl import native
+from sb3_hrl.muscle.settings import MuscleSpec
 from sb3_hrl.registry import suggest
 from sb3_hrl.yaml_lines import LineMapping, Problem, UnreadableError, line_of, load_yaml, show
 
@@ -110,6 +111,7 @@ class TaskSpec(NamedTuple):
     :param info: what a step tells
     :param reset_info: what a reset tells
     :param norm_order: see ``norm_order``
+    :param muscles: how its muscles are driven, and which muscles they are; None where the action is the control
     """
 
     model: bytes
@@ -124,6 +126,7 @@ class TaskSpec(NamedTuple):
     info: tuple[Info, ...]
     reset_info: tuple[Info, ...]
     norm_order: int
+    muscles: MuscleSpec | None = None
 
     def to_native(self) -> Any:
         """
@@ -145,6 +148,7 @@ class TaskSpec(NamedTuple):
             reward=self.reward,
             healthy=self.healthy,
             norm_order=self.norm_order,
+            muscles=self.muscles and core.MuscleSettings(**self.muscles._asdict()),
             **terms,
             **infos,
         )

@@ -8,7 +8,7 @@ from sb3_hrl.muscle.muscles import Muscles, NetworkLowLevel
 from sb3_hrl.muscle.network import MuscleNetwork
 from sb3_hrl.muscle.pretrain import pretrain, random_tuples
 from sb3_hrl.muscle.qp import QpLowLevel, TorqueLowLevel
-from sb3_hrl.muscle.settings import ACTIVATIONS, ACTUATIONS, MuscleSettings
+from sb3_hrl.muscle.settings import ACTIVATIONS, ACTUATIONS, MuscleSettings, MuscleSpec
 from sb3_hrl.muscle.stable_pd import StablePd
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "MuscleMetrics",
     "MuscleNetwork",
     "MuscleSettings",
+    "MuscleSpec",
     "MuscleState",
     "Muscles",
     "NetworkLowLevel",

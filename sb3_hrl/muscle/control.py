@@ -11,7 +11,7 @@ import numpy as np
 
 from sb3_hrl.errors import NativeError
 from sb3_hrl.muscle.interface import MuscleInterface, MuscleState
-from sb3_hrl.muscle.settings import MuscleSettings
+from sb3_hrl.muscle.settings import CASCADE_LIMIT, MuscleSettings
 from sb3_hrl.muscle.stable_pd import StablePd
 from sb3_hrl.philox import RandomPurpose, RandomStream
 
@@ -122,10 +122,10 @@ class MuscleControl:
     def set_muscles(self, muscles: Any) -> None:
         """
         :param muscles: what turns torques into activations from now on: a low level, or a record that makes one by
-            ``make_low_level(interface)``; None for nothing, and then the environment refuses to step
+            ``to_low_level()``; None for nothing, and then the environment refuses to step
         """
-        has_recipe = hasattr(muscles, "make_low_level")
-        self.low_level = muscles.make_low_level(self.interface) if has_recipe else muscles
+        has_recipe = hasattr(muscles, "to_low_level")
+        self.low_level = muscles.to_low_level() if has_recipe else muscles
 
     def reset(self, data: Any) -> None:
         """
@@ -153,7 +153,8 @@ class MuscleControl:
         n_coords = self.interface.n_coords
         target = self._nominal + self._scale * self._action[:n_coords]
         self._target = np.minimum(np.maximum(target, self.interface.joint_low), self.interface.joint_high)
-        self._weight = 1.0 / (1.0 + math.exp(-self._action[n_coords])) if settings.has_cascade else 1.0
+        if settings.has_cascade:
+            self._weight = 1.0 / (1.0 + math.exp(-min(max(self._action[n_coords], -CASCADE_LIMIT), CASCADE_LIMIT)))
         if sample:
             self._drawn = min(int(self._random.uniform() * self.frame_skip), self.frame_skip - 1)
             self.sample[:] = 0.0
@@ -222,11 +223,12 @@ class MuscleControl:
             squares += a * a
             total += a
             saturated += 1.0 if a > _SATURATED else 0.0
+        effort = squares / n_muscles
         if self.settings.actuation == "torque":
             squares = 0.0
             for a in self._action.tolist():
                 squares += a * a
-            squares = squares * n_muscles / n_coords
+            effort = squares / n_coords
         errors = opposing = 0.0
         is_infeasible = False
         for d in range(n_coords):
@@ -242,7 +244,7 @@ class MuscleControl:
                 errors += error * error
                 is_infeasible = is_infeasible or not state.torque_low[d] <= desired[d] <= state.torque_high[d]
         shares = (
-            squares / n_muscles,
+            effort,
             total / n_muscles,
             errors / n_coords,
             saturated / n_muscles,

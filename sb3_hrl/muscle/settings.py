@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,39 @@ ACTIVATIONS = ("direct", "excitation", "inverted")
 CASCADE_LIMIT = 10.0
 
 Numbers = float | tuple[float, ...]
+
+
+class MuscleSpec(NamedTuple):
+    """
+    ``MuscleSettings`` in numbers, with what the native core has to know of the model: the fields of
+    ``_native.MuscleSettings``. It can be pickled.
+
+    :param actuation: position in ``ACTUATIONS``
+    :param activation: position in ``ACTIVATIONS``
+    :param dofs: degree of freedom of each coordinate ``[D]``
+    :param pattern: ``MuscleInterface.pattern``
+    :param low: the lowest joint targets ``[D]``
+    :param high: the highest ``[D]``
+    :param nominal: ``[D]``, and so are those that follow
+    :param scale: as in ``MuscleSettings``
+    :param stiffness: as in ``MuscleSettings``
+    :param damping: as in ``MuscleSettings``
+    :param torque_limit: as in ``MuscleSettings``
+    :param has_cascade: as in ``MuscleSettings``
+    """
+
+    actuation: int
+    activation: int
+    dofs: tuple[int, ...]
+    pattern: tuple[int, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    nominal: tuple[float, ...]
+    scale: tuple[float, ...]
+    stiffness: tuple[float, ...]
+    damping: tuple[float, ...]
+    torque_limit: tuple[float, ...]
+    has_cascade: bool
 
 
 @dataclass(frozen=True)
@@ -76,7 +109,7 @@ class MuscleSettings:
         """
         n = interface.n_coords
         written: dict[str, Any] = {}
-        for key in ("nominal", "scale", "stiffness", "damping", "torque_limit"):
+        for key in _NUMBERS:
             value = getattr(self, key)
             if value is None:
                 value = {
@@ -107,27 +140,22 @@ class MuscleSettings:
         """
         return interface.n_packed + interface.n_coords if self.actuation == "muscle_hrl" else 0
 
-    def to_native(self, interface: "MuscleInterface") -> Any:
+    def in_numbers(self, interface: "MuscleInterface") -> "MuscleSpec":
         """
         :param interface: the model's muscles
-        :return: the same as a ``_native.MuscleSettings``
+        :return: the same in numbers
         """
-        from sb3_hrl import native
-
         full = self.resolve(interface)
-        return native.load().MuscleSettings(
+        numbers: dict[str, Any] = {key: getattr(full, key) for key in _NUMBERS}
+        return MuscleSpec(
             actuation=ACTUATIONS.index(full.actuation),
             activation=ACTIVATIONS.index(full.activation),
-            dofs=interface.dofs.tolist(),
-            pattern=interface.pattern.tolist(),
-            low=interface.joint_low.tolist(),
-            high=interface.joint_high.tolist(),
-            nominal=full.nominal,
-            scale=full.scale,
-            stiffness=full.stiffness,
-            damping=full.damping,
-            torque_limit=full.torque_limit,
+            dofs=tuple(interface.dofs.tolist()),
+            pattern=tuple(interface.pattern.tolist()),
+            low=tuple(interface.joint_low.tolist()),
+            high=tuple(interface.joint_high.tolist()),
             has_cascade=full.has_cascade,
+            **numbers,
         )
 
 

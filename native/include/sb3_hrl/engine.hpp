@@ -27,6 +27,7 @@ struct StepArrays {
   std::int64_t* episode_lengths; // [E]
   double* reset_infos;           // [E, n_reset_info]
   std::uint8_t* unstable;        // [E]
+  float* samples = nullptr;      // [E, n_sample], or null
 };
 
 // Many environments of one task, stepped by worker threads in fixed shares. What an environment computes and draws is its own,
@@ -42,13 +43,17 @@ class Engine {
   Simulation& simulation(std::size_t index) { return *simulations_[index]; }
   const Simulation& simulation(std::size_t index) const { return *simulations_[index]; }
 
+  // What turns torques into activations, in every environment; one object for all of them. Throws std::invalid_argument if
+  // it was made for other muscles, or the task has none.
+  void set_low_level(const std::shared_ptr<const LowLevel>& low_level);
+
   // Reset the environments indices[0] … indices[n - 1], which must differ; rows of the outputs ([n, n_obs],
   // [n, n_reset_info]) are in the same order. An environment that gets a seed draws from the stream (seed, 0) from now on,
   // so that it goes through the same episodes wherever it stands; the others go on with the stream they have.
   void reset(const std::size_t* indices, const std::optional<std::uint64_t>* seeds, std::size_t n, double* obs,
              double* reset_infos);
 
-  // One step of every environment; `actions` is [E, nu]; `n_hold` is [E], or null for no hold (see Simulation::step).
+  // One step of every environment; `actions` is [E, n_actions]; `n_hold` is [E], or null for no hold (see Simulation::step).
   void step(const float* actions, const std::int32_t* n_hold, double gamma, const StepArrays& out);
   // The same for one environment, for a worker that owns it.
   void step_one(std::size_t index, const float* action, int n_hold, double gamma, const StepRow& row);

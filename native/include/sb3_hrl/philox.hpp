@@ -10,7 +10,7 @@ namespace sb3_hrl {
 std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
 
 // What a stream of random numbers is for: streams of the same seed and index never meet.
-enum class RandomPurpose : std::uint32_t { reset = 0, action = 1 };
+enum class RandomPurpose : std::uint32_t { reset = 0, action = 1, substep = 2 };
 
 // A stream of random numbers that is fixed by seed, index and purpose, whichever thread draws from it. Every draw takes one
 // block, so `n_drawn` is the whole state.

@@ -23,6 +23,7 @@ struct RolloutArrays {
   double* infos;              // [T, E, n_info]
   double* last_observations;  // [E, n_obs], what the policy would see next
   double* raw_observations;   // [T, E, n_obs], after each step and not normalised; null without normalisation
+  float* samples = nullptr;   // [T, E, n_sample], for the muscles' learner; null if nobody wants them
 };
 
 // How VecNormalize changes an observation: float32(clip((obs - means) / scales, -clip, clip)).

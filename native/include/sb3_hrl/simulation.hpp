@@ -26,6 +26,7 @@ struct StepRow {
   std::int64_t* episode_length;   // [1]
   double* reset_info;             // [n_reset_info]
   std::uint8_t* unstable;         // [1]
+  float* sample = nullptr;        // [n_sample], of a substep of the first task step, zeros if that broke down; or null
 };
 
 // How often and when last an environment's physics broke down.
@@ -41,13 +42,16 @@ class Simulation {
  public:
   Simulation(std::shared_ptr<const Task> task, RandomStream random);
 
-  void seed(RandomStream random) { random_ = random; }
+  void seed(RandomStream random);
   void set_controller(std::unique_ptr<Controller> controller) { controller_ = std::move(controller); }
+
+  // See Controller::set_low_level.
+  void set_low_level(std::shared_ptr<const LowLevel> low_level);
 
   // Begin an episode. Arrays: [n_obs], [n_reset_info].
   void reset(double* obs, double* reset_info);
 
-  // Take `action` ([nu]), and hold it for up to `n_hold` steps of the task; an episode that ends is reset at once. The
+  // Take `action` ([n_actions]), and hold it for up to `n_hold` steps of the task; an episode that ends is reset at once. The
   // reward is sum(gamma**i * reward_i); with n_hold == 0 it is one step, and its reward as it is.
   // A simulation that breaks down ends its episode: `unstable` and `terminated` are set, the reward of that step is zero, its
   // info is NaN and the terminal observation is the last finite one.
@@ -65,6 +69,8 @@ class Simulation {
   void set_qpos_qvel(const double* qpos, const double* qvel, double* obs);
   void observe(double* obs) const;
 
+  // Of the last step; null without muscles.
+  const ControlSummary* summary() const { return controller_ ? controller_->summary() : nullptr; }
   std::uint64_t n_episode_steps() const { return counters_.n_episode_steps; }
   const Instability& instability() const { return counters_.instability; }
 

@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "sb3_hrl/muscle_settings.hpp"
 #include "sb3_hrl/numpy_sums.hpp"
 
 namespace sb3_hrl {
@@ -37,6 +39,7 @@ struct TaskSpec {
   std::vector<InfoSpec> info;
   std::vector<InfoSpec> reset_info;  // only values that need neither an action nor a state before
   NormOrder norm_order = NormOrder::plain;
+  std::optional<MuscleSettings> muscles;  // what drives the body; without it, the action is written to `ctrl`
 };
 
 // An argument of a term. Types: number, numbers, range (two numbers), flag, index, axis, body, site, value, values, and

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "sb3_hrl/controller.hpp"
+#include "sb3_hrl/muscle_interface.hpp"
 #include "sb3_hrl/philox.hpp"
 #include "sb3_hrl/task_spec.hpp"
 
@@ -35,9 +37,10 @@ const std::vector<Field>& fields();
 struct Moment {
   const mjModel* model;
   const mjData* data;
-  const float* action;   // [nu]; null at a reset
+  const float* action;   // [n_actions]; null at a reset
   const double* values;  // [n_values]: the task's values so far
   const double* before;  // [n_values]: those of them that TermNeeds::before asks for, before the first substep
+  const Controller* controller = nullptr;  // null without muscles
 };
 
 using ArrayFunction = std::function<void(const Moment&, double*)>;
@@ -68,6 +71,7 @@ struct TermContext {
   double dt;             // simulated seconds of one step
   std::size_t n_values;  // how many values stand before it
   NormOrder norm_order;
+  const MuscleInterface* muscles = nullptr;  // null without muscles
 };
 
 // Make a term. Throws std::invalid_argument "argument: what is wrong" (or only what is wrong), for an unknown name or

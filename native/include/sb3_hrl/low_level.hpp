@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "sb3_hrl/muscle_interface.hpp"
+
+namespace sb3_hrl {
+
+// Room that a low level needs to work for one environment.
+struct Workspace {
+  std::vector<double> doubles;
+  std::vector<float> floats;
+};
+
+// What turns torques into activations. It does not change while workers use it: all environments share one.
+class LowLevel {
+ public:
+  virtual ~LowLevel() = default;
+  // Whether the desired torque is applied itself, without muscles.
+  virtual bool is_torque() const { return false; }
+  // Throws std::invalid_argument if it was made for other muscles.
+  virtual void check(const MuscleInterface&) const {}
+  virtual Workspace make_workspace(const MuscleInterface&) const { return {}; }
+  // `desired_torque` [D], Nm: what activations must add to the passive torque; `weight` of a cascade's last level, in [0, 1];
+  // `activation` [M] is written.
+  virtual void activate(const MuscleState& state, const double* desired_torque, double weight, Workspace& workspace,
+                        double* activation) const = 0;
+};
+
+// The activations in [0, 1] that come nearest to the torque, by a bounded quadratic programme:
+//   min |(torque_per_activation a - desired_torque) / torque_scale|^2 + effort |a|^2
+class QpLowLevel : public LowLevel {
+ public:
+  // Both > 0; throws std::invalid_argument.
+  QpLowLevel(double torque_scale, double effort);
+  Workspace make_workspace(const MuscleInterface& interface) const override;
+  void activate(const MuscleState& state, const double* desired_torque, double weight, Workspace& workspace,
+                double* activation) const override;
+
+ private:
+  double torque_scale_, effort_;
+};
+
+// No muscles: the desired torque itself.
+class TorqueLowLevel : public LowLevel {
+ public:
+  bool is_torque() const override { return true; }
+  void activate(const MuscleState& state, const double* desired_torque, double weight, Workspace& workspace,
+                double* activation) const override;
+};
+
+}  // namespace sb3_hrl
