@@ -48,6 +48,9 @@ class Engine:
     ) -> None: ...
     def get_state(self, index: typing.SupportsInt | typing.SupportsIndex) -> bytes: ...
     def instability(self, index: typing.SupportsInt | typing.SupportsIndex) -> Instability: ...
+    def muscle_summary(
+        self, index: typing.SupportsInt | typing.SupportsIndex, summary: numpy.typing.NDArray[numpy.float64]
+    ) -> None: ...
     def observe(self, index: typing.SupportsInt | typing.SupportsIndex, obs: numpy.typing.NDArray[numpy.float64]) -> None: ...
     def reset(
         self,
@@ -56,6 +59,7 @@ class Engine:
         obs: numpy.typing.NDArray[numpy.float64],
         reset_infos: numpy.typing.NDArray[numpy.float64],
     ) -> None: ...
+    def set_low_level(self, low_level: LowLevel) -> None: ...
     def set_qpos_qvel(
         self,
         index: typing.SupportsInt | typing.SupportsIndex,
@@ -80,6 +84,7 @@ class Engine:
         episode_lengths: numpy.typing.NDArray[numpy.int64],
         reset_infos: numpy.typing.NDArray[numpy.float64],
         unstable: numpy.typing.NDArray[numpy.uint8],
+        samples: numpy.typing.NDArray[numpy.float32],
     ) -> None: ...
     @property
     def n_envs(self) -> int: ...
@@ -87,6 +92,8 @@ class Engine:
     def n_qpos(self) -> int: ...
     @property
     def n_qvel(self) -> int: ...
+    @property
+    def n_sample(self) -> int: ...
     @property
     def n_threads(self) -> int: ...
 
@@ -103,6 +110,9 @@ class Instability:
     def n_total_steps(self) -> int: ...
     @property
     def seed(self) -> int: ...
+
+class LowLevel:
+    def __init__(self, *args, **kwargs) -> None: ...
 
 class MlpPolicy:
     def __init__(
@@ -155,6 +165,31 @@ class MuscleNetwork:
     @property
     def n_packed(self) -> int: ...
 
+class MuscleSettings:
+    def __init__(
+        self,
+        actuation: typing.SupportsInt | typing.SupportsIndex,
+        activation: typing.SupportsInt | typing.SupportsIndex,
+        dofs: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        pattern: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex],
+        low: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        high: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        nominal: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        scale: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        stiffness: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        damping: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        torque_limit: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        has_cascade: bool,
+    ) -> None: ...
+
+class NetworkLowLevel(LowLevel):
+    def __init__(self, network: MuscleNetwork) -> None: ...
+
+class QpLowLevel(LowLevel):
+    def __init__(
+        self, torque_scale: typing.SupportsFloat | typing.SupportsIndex, effort: typing.SupportsFloat | typing.SupportsIndex
+    ) -> None: ...
+
 class Task:
     def __init__(self, spec: TaskSpec) -> None: ...
     @property
@@ -169,6 +204,8 @@ class Task:
     def n_obs(self) -> int: ...
     @property
     def n_reset_info(self) -> int: ...
+    @property
+    def n_sample(self) -> int: ...
     @property
     def needs_post_step(self) -> bool: ...
 
@@ -187,6 +224,7 @@ class TaskSpec:
         info: collections.abc.Sequence[InfoSpec],
         reset_info: collections.abc.Sequence[InfoSpec],
         norm_order: typing.SupportsInt | typing.SupportsIndex,
+        muscles: MuscleSettings | None,
     ) -> None: ...
 
 class TermInfo:
@@ -210,6 +248,9 @@ class ThreadPool:
     def run(self, n_tasks: typing.SupportsInt | typing.SupportsIndex, task: collections.abc.Callable[[int], None]) -> None: ...
     @property
     def n_threads(self) -> int: ...
+
+class TorqueLowLevel(LowLevel):
+    def __init__(self) -> None: ...
 
 def action_noise(
     seed: typing.SupportsInt | typing.SupportsIndex,
@@ -248,6 +289,7 @@ def collect_rollout(
     infos: numpy.typing.NDArray[numpy.float64],
     last_observations: numpy.typing.NDArray[numpy.float64],
     raw_observations: numpy.typing.NDArray[numpy.float64] | None,
+    samples: numpy.typing.NDArray[numpy.float32] | None,
 ) -> tuple[
     numpy.typing.NDArray[numpy.int64],
     numpy.typing.NDArray[numpy.int64],

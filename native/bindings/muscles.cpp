@@ -11,6 +11,7 @@
 
 #include "arrays.hpp"
 #include "sb3_hrl/muscle_network.hpp"
+#include "sb3_hrl/network_low_level.hpp"
 
 namespace py = pybind11;
 
@@ -61,6 +62,9 @@ void bind_muscles(py::module_& module) {
       .def_property_readonly("n_coords", &MuscleNetwork::n_coords)
       .def_property_readonly("n_muscles", &MuscleNetwork::n_muscles)
       .def("activate", &activate, array("packed"), array("desired_torque"), array("weight"), array("activation"));
+  py::class_<NetworkLowLevel, LowLevel, std::shared_ptr<NetworkLowLevel>>(module, "NetworkLowLevel")
+      .def(py::init([](const std::shared_ptr<MuscleNetwork>& network) { return std::make_shared<NetworkLowLevel>(network); }),
+           py::arg("network"));
 }
 
 }  // namespace sb3_hrl

@@ -73,13 +73,19 @@ class Muscles:
             return QpLowLevel(self.qp_torque_scale, self.qp_effort)
         return TorqueLowLevel() if self.low_level == "torque" else NetworkLowLevel(self)
 
-    def to_native_network(self) -> Any:
+    def to_native(self) -> Any:
         """
-        :return: a copy of the network as a ``_native.MuscleNetwork``, which any number of environments share
+        :return: the same as a ``_native.LowLevel``, with a copy of the network, which any number of environments share
         """
         from sb3_hrl import native
 
-        return native.load().MuscleNetwork([list(level) for level in self.levels], self.packed_scale, self.torque_scale)
+        module = native.load()
+        if self.low_level == "qp":
+            return module.QpLowLevel(self.qp_torque_scale, self.qp_effort)
+        if self.low_level == "torque":
+            return module.TorqueLowLevel()
+        levels = [list(level) for level in self.levels]
+        return module.NetworkLowLevel(module.MuscleNetwork(levels, self.packed_scale, self.torque_scale))
 
 
 class NetworkLowLevel:

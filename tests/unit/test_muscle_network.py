@@ -7,10 +7,14 @@ import pytest
 import torch as th
 
 from sb3_hrl import native
+from sb3_hrl.envs.engine import Engine
 from sb3_hrl.muscle.interface import MuscleState
 from sb3_hrl.muscle.muscles import Muscles, activate
 from sb3_hrl.muscle.network import MuscleNetwork
 from sb3_hrl.muscle.qp import QpLowLevel, TorqueLowLevel
+from sb3_hrl.muscle.settings import MuscleSettings
+from tests.equivalence.test_muscle_twin import FRAME_SKIP, Twin
+from tests.muscle_models import LEG, muscle_task
 
 N_PACKED, N_COORDS, N_MUSCLES = 18, 6, 14
 
@@ -146,6 +150,41 @@ def test_a_new_level_changes_nothing_before_it_learns():
     np.testing.assert_array_equal(activate(network.to_muscles(), *inputs), before)
     assert [parameter.requires_grad for parameter in network.levels[0].parameters()] == [False] * 4
     assert all(parameter.requires_grad for parameter in network.levels[1].parameters())
+
+
+# --- inside the workers ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hidden", [((128, 128),), ((32,), (16, 16))], ids=["one level", "cascade"])
+def test_the_workers_run_the_twins_network(tmp_path, hidden):
+    settings = MuscleSettings(stiffness=250.0, scale=0.6, has_cascade=len(hidden) > 1)
+    task, interface = muscle_task(tmp_path, LEG, settings, FRAME_SKIP)
+    muscles = make_network(hidden, interface.n_packed, interface.n_coords, interface.n_muscles).to_muscles()
+    engine = Engine(task, 2, 2, seeds=[7, 7])
+    engine.set_low_level(muscles.to_native())
+    twin = Twin(interface, settings, muscles, seed=7)
+    engine.reset()
+    twin.reset(*engine.qpos_qvel(0))
+    rng = np.random.default_rng(3)
+    activations = []
+    for _ in range(20):
+        action = rng.uniform(-1, 1, interface.n_coords + settings.has_cascade).astype(np.float32)
+        result = engine.step(np.stack((action, action)))
+        twin.step(action)
+        for obs, sample in zip(result.obs, result.samples, strict=True):
+            np.testing.assert_array_equal(obs, twin.obs())
+            np.testing.assert_array_equal(sample, twin.control.sample)
+        activations.append(twin.data.act.copy())
+    assert np.ptp(activations, axis=0).max() > 0.1
+
+
+def test_a_network_for_other_muscles_is_refused(tmp_path):
+    task, _ = muscle_task(tmp_path, LEG, MuscleSettings(), FRAME_SKIP)
+    sentence = (
+        "muscle network: expected one for 6 muscles, 3 coordinates and 9 torques per activation, got one for 14 muscles, 6"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        Engine(task, 1).set_low_level(make_network().to_muscles().to_native())
 
 
 # --- weights -----------------------------------------------------------------------------------------------------------
