@@ -22,8 +22,9 @@ def random_tuples(
     progress_bar: bool = False,
 ) -> np.ndarray:
     """
-    What stable PD would ask for in random poses without contacts. Half of the poses lie anywhere in the joints' ranges, half
-    where actions of -1 to 1 put the targets; each pose has targets around it, half as far as an action of one.
+    What stable PD would ask for in random poses without contacts. A quarter of the poses lie anywhere in the joints'
+    ranges, the others where actions of -1 to 1 put the targets; each pose has several targets around it, half as far as an
+    action of one.
 
     :param interface: the model's muscles
     :param settings: how they are driven
@@ -40,7 +41,7 @@ def random_tuples(
     tuples = np.empty((n_tuples, interface.n_packed + interface.n_coords), np.float32)
     for first in tqdm(range(0, n_tuples, _TARGETS_PER_POSE), "random poses", disable=not progress_bar, leave=False):
         interface.random_state(data, rng, speed)
-        if first // _TARGETS_PER_POSE % 2:
+        if first // _TARGETS_PER_POSE % 4:
             near = nominal + reach * rng.uniform(-1.0, 1.0, interface.n_coords)
             data.qpos[interface.positions] = np.clip(near, interface.joint_low, interface.joint_high)
             interface.couple(data)
@@ -56,7 +57,7 @@ def random_tuples(
 
 
 def pretrain(
-    learner: MuscleLearner, tuples: np.ndarray, n_epochs: int = 30, learning_rate: float = 2e-3, progress_bar: bool = False
+    learner: MuscleLearner, tuples: np.ndarray, n_epochs: int = 20, learning_rate: float = 5e-3, progress_bar: bool = False
 ) -> float:
     """
     Fit a network to tuples, with a learning rate that falls to zero, and let its reservoir remember them.

@@ -113,7 +113,7 @@ def test_torques_from_the_packed_form():
 def test_it_learns_feasible_torques():
     learner, held_out = make_learner(effort_weight=1e-3, pre_activation_weight=1e-3), make_tuples(500, seed=9)
     before = learner.evaluate(held_out)
-    for seed in range(8):
+    for seed in range(6):
         metrics = learner.update(make_buffer(make_tuples(512, seed)))
     after = learner.evaluate(held_out)
     assert before.torque_rmse > 15
@@ -138,7 +138,7 @@ def test_metrics_on_a_case_known_by_hand():
     error = np.array([torque - 15, torque - 50])
     effort = (first**2 + second**2) / 2
     assert metrics.torque_rmse == pytest.approx(np.sqrt((error**2).mean()), rel=1e-5)
-    assert metrics.excess_over_qp == pytest.approx(np.sqrt((error**2).mean()) - np.sqrt(30**2 / 2), rel=1e-4)
+    assert metrics.excess_over_qp == pytest.approx(np.sqrt((error**2).mean() - 30**2 / 2), rel=1e-4)
     assert metrics.infeasible_fraction == 0.5
     assert metrics.effort == pytest.approx(effort, rel=1e-5)
     assert metrics.saturation == 0.5
@@ -149,7 +149,7 @@ def test_metrics_on_a_case_known_by_hand():
 @pytest.mark.parametrize("n_tuples", [2, 64, 100])
 def test_every_tuple_is_used_whatever_the_batch_size(n_tuples):
     """A mean over one full and one partial batch, against the same by hand; with fewer tuples than a batch there is one."""
-    learner = make_learner(learning_rate=0.0, n_epochs=1)
+    learner = make_learner(learning_rate=0.0, n_epochs=1, reservoir_size=0)
     tuples = make_tuples(n_tuples)
     order = th.randperm(n_tuples, generator=th.Generator().manual_seed(0)).numpy()
     expected = np.mean([learner.evaluate(tuples[batch]).loss for batch in np.split(order, range(64, n_tuples, 64))])
@@ -256,7 +256,7 @@ def test_bad_settings_are_refused():
 
 def test_every_tuple_has_the_same_chance_to_stay():
     counts = np.zeros(40)
-    for seed in range(500):
+    for seed in range(300):
         learner = make_learner((), reservoir_size=10, seed=seed)
         tuples = make_tuples(40)
         tuples[:, 0] = np.arange(40)
@@ -265,17 +265,17 @@ def test_every_tuple_has_the_same_chance_to_stay():
         kept = learner.reservoir[:, 0].astype(int)
         assert len(set(kept)) == 10
         counts[kept] += 1
-    # 500 draws with a chance of a quarter: 125 each, give or take four standard deviations.
-    assert np.abs(counts - 125).max() < 4 * np.sqrt(500 * 0.25 * 0.75)
+    # 300 draws with a chance of a quarter: 75 each, give or take four standard deviations.
+    assert np.abs(counts - 75).max() < 4 * np.sqrt(300 * 0.25 * 0.75)
 
 
 def test_a_reservoir_keeps_what_the_policy_no_longer_does():
     errors = {}
     for size in (0, 2000):
         learner = make_learner(reservoir_size=size)
-        pretrain(learner, make_tuples(2000), n_epochs=20)
-        narrow = make_tuples(200, seed=3, reach=0.05)
-        for _ in range(20):
+        pretrain(learner, make_tuples(2000), n_epochs=8)
+        narrow = make_tuples(100, seed=3, reach=0.05)
+        for _ in range(15):
             learner.update(make_buffer(narrow))
         errors[size] = learner.evaluate(make_tuples(500, seed=4)).torque_rmse
     assert errors[2000] < 0.8 * errors[0]
@@ -338,4 +338,4 @@ def test_the_seeds_scale_is_an_option():
     interface = MuscleInterface(mujoco.MjModel.from_xml_string(ARM))
     network = MuscleNetwork.for_interface(interface, torque_scale=200.0)
     assert set(network.torque_scale.tolist()) == set(network.packed_scale.tolist()) == {200.0}
-    assert MuscleLearner(network, interface.pattern).loss_scale.tolist() == [100.0] * interface.n_coords
+    assert MuscleLearner(network, interface.pattern).loss_scale.tolist() == [50.0] * interface.n_coords
