@@ -58,7 +58,8 @@ inline __attribute__((always_inline)) void multiply(const float* x, std::size_t 
   }
 }
 
-using Multiply = void (*)(const float* x, std::size_t n_in, const float* weight, const float* bias, std::size_t n_out, float* y);
+using Multiply = void (*)(const float* x, std::size_t n_in, const float* weight, const float* bias, std::size_t n_out,
+                          float* y);
 
 void multiply_128(const float* x, std::size_t n_in, const float* weight, const float* bias, std::size_t n_out, float* y) {
   multiply<Lanes4, 8>(x, n_in, weight, bias, n_out, y);
@@ -123,9 +124,9 @@ MuscleNetwork::MuscleNetwork(const std::vector<Level>& levels, const std::vector
 }
 
 MuscleNetwork::Layer MuscleNetwork::make_layer(const MuscleLayerSpec& spec) {
-  Layer layer{std::vector<float>(spec.n_in * padded(spec.n_out)), std::vector<float>(padded(spec.n_out)), spec.n_in};
+  Layer layer{std::vector<Line>(spec.n_in * padded(spec.n_out) / kNarrow), std::vector<float>(padded(spec.n_out)), spec.n_in};
   std::copy_n(spec.bias, spec.n_out, layer.bias.data());
-  float* out = layer.weight.data();
+  float* out = reinterpret_cast<float*>(layer.weight.data());
   for (std::size_t done = 0, width; done < layer.bias.size(); done += width) {
     width = block_width(layer.bias.size() - done);
     const std::size_t n_real = std::min(width, spec.n_out - done);
@@ -137,7 +138,7 @@ MuscleNetwork::Layer MuscleNetwork::make_layer(const MuscleLayerSpec& spec) {
 // From `x` through the layers, by turns in `y` and `z`; where the result lies.
 const float* MuscleNetwork::forward(const std::vector<Layer>& layers, const float* x, float* y, float* z) const {
   for (const Layer& layer : layers) {
-    multiply_(x, layer.n_in, layer.weight.data(), layer.bias.data(), layer.bias.size(), y);
+    multiply_(x, layer.n_in, layer.weights(), layer.bias.data(), layer.bias.size(), y);
     if (&layer != &layers.back()) {
       for (std::size_t j = 0; j < layer.bias.size(); ++j) y[j] = y[j] > 0.0f ? y[j] : kSlope * y[j];
     }

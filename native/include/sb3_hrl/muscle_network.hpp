@@ -29,8 +29,8 @@ class MuscleNetwork {
   // `levels`: the first maps [packed, torque] to M pre-activations, each later one [0.5 * previous, weight, packed, torque].
   // `packed_scale` [P] and `torque_scale` [D] divide the inputs. `vector_bits`: no more than the processor has. Throws
   // std::invalid_argument where sizes do not fit.
-  MuscleNetwork(const std::vector<Level>& levels, const std::vector<float>& packed_scale, const std::vector<float>& torque_scale,
-                int vector_bits = widest_vector_bits());
+  MuscleNetwork(const std::vector<Level>& levels, const std::vector<float>& packed_scale,
+                const std::vector<float>& torque_scale, int vector_bits = widest_vector_bits());
 
   std::size_t n_packed() const { return n_packed_; }
   std::size_t n_coords() const { return scale_.size() - n_packed_; }
@@ -43,10 +43,15 @@ class MuscleNetwork {
                 double* activation) const;
 
  private:
+  // Sixteen numbers in one line of the cache: what straddles two lines is loaded twice.
+  struct alignas(64) Line {
+    float numbers[16];
+  };
   struct Layer {
-    std::vector<float> weight;  // block by block, [n_in, width of the block]
-    std::vector<float> bias;    // [n_out], zeros up to the last block's end
+    std::vector<Line> weight;  // block by block, [n_in, width of the block]
+    std::vector<float> bias;   // [n_out], zeros up to the last block's end
     std::size_t n_in;
+    const float* weights() const { return reinterpret_cast<const float*>(weight.data()); }
   };
 
   static Layer make_layer(const MuscleLayerSpec& spec);
