@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "muscle_test.hpp"
 #include "rollout_test.hpp"
 #include "sb3_hrl/engine.hpp"
 #include "sb3_hrl/errors.hpp"
@@ -304,6 +305,7 @@ void add_tests(std::map<std::string, std::function<void()>>& tests) {
   tests["engine: an error of MuJoCo does not end the process"] = an_error_of_mujoco_does_not_end_the_process;
   tests["engine: an episode that ends is reset at once"] = an_episode_that_ends_is_reset_at_once;
   tests["engine: a state continues exactly"] = a_state_continues_exactly;
+  add_muscle_tests(tests, compiled);
   add_rollout_tests(tests, pendulum());
   tests["task: wrong terms are refused"] = wrong_terms_are_refused;
   tests["task: only what is needed is computed"] = only_what_is_needed_is_computed;

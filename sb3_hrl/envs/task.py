@@ -743,7 +743,8 @@ def _hash(spec: TaskSpec) -> str:
         for kind in ("observation", "values", "arrays", "reset")
     }
     rest = (spec.frame_skip, spec.max_episode_steps, spec.reward, spec.healthy, spec.info, spec.reset_info)
-    return hashlib.sha256(json.dumps([terms, rest]).encode()).hexdigest()
+    muscles = [spec.muscles] if spec.muscles else []
+    return hashlib.sha256(json.dumps([terms, rest, *muscles]).encode()).hexdigest()
 
 
 # How NumPy's dot product may add, by the number that the native core has for it (`NormOrder`).

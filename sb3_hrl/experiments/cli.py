@@ -15,6 +15,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     commands.add_parser("plugins", help="list what is registered, from where, and whether it loads")
 
+    muscles = commands.add_parser("muscles", help="what the muscles of a MuJoCo model can do, and whether they can be driven")
+    muscles.add_argument("model", metavar="MODEL.xml", help="an MJCF file")
+    muscles.add_argument("--joints", nargs="+", default=[], metavar="NAME", help="only these joints (default: all spanned)")
+
     quickstart = commands.add_parser("quickstart", help="train the default agent, and show it before and after")
     quickstart.add_argument(
         "--n-timesteps", type=_positive, default=None, help="decisions to train for (default: about two minutes)"
@@ -47,6 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from sb3_hrl.experiments.plugins import list_plugins
 
         return list_plugins()
+    if args.command == "muscles":
+        from sb3_hrl.experiments.muscles import report_muscles
+
+        return report_muscles(args.model, args.joints)
     if args.command == "bench":
         from sb3_hrl.experiments.bench import CONTESTANTS, Setting, bench_rollout
 

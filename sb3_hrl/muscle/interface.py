@@ -84,6 +84,17 @@ class MuscleInterface:
 
     :param model: the model
     :param joints: names of the driven joints, in the order that all arrays have; by default all that a muscle spans
+    :ivar n_muscles: ``M``
+    :ivar n_coords: ``D``, driven coordinates
+    :ivar n_packed: ``P``, entries of ``[D, M]`` that are not structurally zero
+    :ivar pattern: their positions in it ``[P]``, muscle by muscle
+    :ivar muscle_ids: actuator of each muscle; alike ``muscle_names``, ``controls`` (in ``ctrl``), ``activations`` (in ``act``)
+    :ivar dofs: degree of freedom of each coordinate; alike ``joint_ids``, ``joint_names``, ``positions`` (in ``qpos``)
+    :ivar joint_low: the joints' ranges ``[D]``, infinite for joints without one; ``joint_high`` alike
+    :ivar arm_low: the smallest moment arms ``[D, M]`` in the poses sampled, m; ``arm_high`` the largest
+    :ivar reach_low: the lowest torque bounds ``[D]`` in the poses sampled, Nm; ``reach_high`` the highest
+    :ivar couplings: the joints that follow others
+    :ivar identity_error: the largest difference from MuJoCo's own torques, Nm
     :raises ValueError: if the model has no muscles, a joint cannot be driven, or the torques are not what the muscles make
     """
 
@@ -121,7 +132,8 @@ class MuscleInterface:
         self._entries: list[list[int]] = [[] for _ in range(self.n_muscles)]
         for index in self.pattern.tolist():
             self._entries[index % self.n_muscles].append(index // self.n_muscles)
-        self.identity_error, self.torque_reach = self._check_identity()
+        self.reach_low, self.reach_high = np.zeros((2, self.n_coords))
+        self.identity_error = self._check_identity()
 
     # --- which coordinates ----------------------------------------------------------------------------------------------
 
@@ -190,7 +202,8 @@ class MuscleInterface:
                 data.qpos[at] = rng.uniform(low, high)
         data.qvel[:] = speed * rng.standard_normal(model.nv)
         self.couple(data)
-        data.act[self.activations] = data.ctrl[self.controls] = rng.uniform(size=self.n_muscles)
+        data.act[self.activations] = rng.uniform(size=self.n_muscles)
+        data.ctrl[self.controls] = rng.uniform(size=self.n_muscles)  # another, or a force of the next activation would hide
 
     def couple(self, data: Any) -> None:
         """
@@ -304,16 +317,22 @@ class MuscleInterface:
 
     # --- the check ------------------------------------------------------------------------------------------------------
 
-    def _check_identity(self) -> tuple[float, np.ndarray]:
-        """Compare with MuJoCo's own torques. Returns the largest error, Nm, and the largest torque bounds [D] at rest."""
+    @property
+    def torque_reach(self) -> np.ndarray:
+        """The largest torque that the muscles reached at each coordinate in the poses sampled, ``[D]``, Nm."""
+        return np.maximum(-self.reach_low, self.reach_high)
+
+    def _check_identity(self) -> float:
+        """Compare with MuJoCo's own torques, and note the largest torque bounds at rest. Returns the largest error, Nm."""
         model = self.model
         data, rng = mujoco.MjData(model), np.random.default_rng(1)
-        worst, reach = 0.0, np.zeros(self.n_coords)
+        worst = 0.0
         for _ in range(_N_POSES):
             self.random_state(data, rng)
             mujoco.mj_forward(model, data)
             state = self.read(data)
-            reach = np.maximum(reach, np.maximum(-state.torque_low, state.torque_high))
+            self.reach_low = np.minimum(self.reach_low, state.torque_low)
+            self.reach_high = np.maximum(self.reach_high, state.torque_high)
             self.random_state(data, rng, speed=1.0)
             mujoco.mj_forward(model, data)
             error, scale = self._identity_error(data)
@@ -323,7 +342,7 @@ class MuscleInterface:
                     "the muscles' torques are not gain * activation + bias times the moment arms: MuJoCo's differ by "
                     f"{error:.3g} Nm, of {scale:.3g} Nm"
                 )
-        return worst, reach
+        return worst
 
     def _identity_error(self, data: Any) -> tuple[float, float]:
         model, state = self.model, self.read(data)
