@@ -141,6 +141,35 @@ class MlpPolicy:
         log_std: typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
     ) -> None: ...
 
+class MuscleNetwork:
+    def __init__(
+        self,
+        levels: collections.abc.Sequence[
+            collections.abc.Sequence[
+                tuple[
+                    typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
+                    typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
+                ]
+            ]
+        ],
+        packed_scale: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        torque_scale: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
+        vector_bits: typing.SupportsInt | typing.SupportsIndex = ...,
+    ) -> None: ...
+    def activate(
+        self,
+        packed: numpy.typing.NDArray[numpy.float64],
+        desired_torque: numpy.typing.NDArray[numpy.float64],
+        weight: numpy.typing.NDArray[numpy.float64],
+        activation: numpy.typing.NDArray[numpy.float64],
+    ) -> None: ...
+    @property
+    def n_coords(self) -> int: ...
+    @property
+    def n_muscles(self) -> int: ...
+    @property
+    def n_packed(self) -> int: ...
+
 class MuscleSettings:
     def __init__(
         self,
@@ -157,6 +186,9 @@ class MuscleSettings:
         torque_limit: collections.abc.Sequence[typing.SupportsFloat | typing.SupportsIndex],
         has_cascade: bool,
     ) -> None: ...
+
+class NetworkLowLevel(LowLevel):
+    def __init__(self, network: MuscleNetwork) -> None: ...
 
 class QpLowLevel(LowLevel):
     def __init__(
@@ -276,3 +308,4 @@ def collect_rollout(
 ]: ...
 def compile_model(path: str, n_memory: typing.SupportsInt | typing.SupportsIndex = ...) -> bytes: ...
 def known_terms() -> list[TermInfo]: ...
+def widest_vector_bits() -> int: ...

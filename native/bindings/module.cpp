@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "engine.hpp"
+#include "muscles.hpp"
 #include "rollout.hpp"
 #include "sb3_hrl/build_info.hpp"
 #include "sb3_hrl/cpus.hpp"
@@ -45,5 +46,6 @@ PYBIND11_MODULE(_native, module) {
            py::call_guard<py::gil_scoped_release>());
 
   sb3_hrl::bind_engine(module);
+  sb3_hrl::bind_muscles(module);
   sb3_hrl::bind_rollout(module);
 }

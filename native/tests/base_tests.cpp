@@ -10,12 +10,14 @@ using Tests = std::map<std::string, std::function<void()>>;
 
 void add_cpus_tests(Tests& tests);
 void add_moments_tests(Tests& tests);
+void add_muscle_network_tests(Tests& tests);
 void add_numbers_tests(Tests& tests);
 void add_thread_pool_tests(Tests& tests);
 
 void add_tests(Tests& tests) {
   add_cpus_tests(tests);
   add_moments_tests(tests);
+  add_muscle_network_tests(tests);
   add_numbers_tests(tests);
   add_thread_pool_tests(tests);
 }

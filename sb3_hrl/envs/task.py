@@ -880,9 +880,8 @@ def _hash(spec: TaskSpec, actions: np.ndarray | None) -> str:
     }
     rest = (spec.frame_skip, spec.max_episode_steps, spec.reward, spec.healthy, spec.info, spec.reset_info)
     muscles = [spec.muscles] if spec.muscles else []
-    if actions is not None:
-        rest.append(actions.tolist())
-    return hashlib.sha256(json.dumps([terms, rest, *muscles]).encode()).hexdigest()
+    listed = [] if actions is None else [actions.tolist()]
+    return hashlib.sha256(json.dumps([terms, rest, *muscles, *listed]).encode()).hexdigest()
 
 
 # How NumPy's dot product may add, by the number that the native core has for it (`NormOrder`).

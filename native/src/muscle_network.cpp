@@ -1,0 +1,175 @@
+#include "sb3_hrl/muscle_network.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace sb3_hrl {
+namespace {
+
+// Weights lie in blocks of so many outputs, and of a few where fewer are left.
+constexpr std::size_t kWide = 64, kNarrow = 16;
+
+constexpr float kSlope = 0.2f;
+
+std::size_t padded(std::size_t n) { return (n + kNarrow - 1) / kNarrow * kNarrow; }
+
+std::size_t block_width(std::size_t n_left) { return n_left >= kWide ? kWide : kNarrow; }
+
+// One register of each vector width.
+typedef float Lanes4 __attribute__((vector_size(16)));
+typedef float Lanes8 __attribute__((vector_size(32)));
+typedef float Lanes16 __attribute__((vector_size(64)));
+
+// Sums that stay in registers while the inputs go by; `stride` is the width of the block that they are part of.
+template <typename Lanes, std::size_t N>
+inline __attribute__((always_inline)) void add_up(const float* x, std::size_t n_in, const float* weight, std::size_t stride,
+                                                  const float* bias, float* y) {
+  constexpr std::size_t n_lanes = sizeof(Lanes) / sizeof(float);
+  Lanes sums[N];
+  std::memcpy(sums, bias, sizeof(sums));
+  for (std::size_t k = 0; k < n_in; ++k, weight += stride) {
+    for (std::size_t i = 0; i < N; ++i) {
+      Lanes column;
+      std::memcpy(&column, weight + i * n_lanes, sizeof(column));
+      sums[i] += x[k] * column;
+    }
+  }
+  std::memcpy(y, sums, sizeof(sums));
+}
+
+// y = x weight + bias; `n_out` is a multiple of kNarrow. N registers at once: enough to hide the latency of an addition, and
+// no more than there are.
+template <typename Lanes, std::size_t N>
+inline __attribute__((always_inline)) void multiply(const float* x, std::size_t n_in, const float* weight, const float* bias,
+                                                    std::size_t n_out, float* y) {
+  constexpr std::size_t n_lanes = sizeof(Lanes) / sizeof(float);
+  std::size_t done = 0;
+  for (; done + kWide <= n_out; done += kWide) {
+    for (std::size_t j = 0; j < kWide; j += N * n_lanes) {
+      add_up<Lanes, N>(x, n_in, weight + done * n_in + j, kWide, bias + done + j, y + done + j);
+    }
+  }
+  for (; done < n_out; done += kNarrow) {
+    add_up<Lanes, kNarrow / n_lanes>(x, n_in, weight + done * n_in, kNarrow, bias + done, y + done);
+  }
+}
+
+using Multiply = void (*)(const float* x, std::size_t n_in, const float* weight, const float* bias, std::size_t n_out,
+                          float* y);
+
+void multiply_128(const float* x, std::size_t n_in, const float* weight, const float* bias, std::size_t n_out, float* y) {
+  multiply<Lanes4, 8>(x, n_in, weight, bias, n_out, y);
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx2"))) void multiply_256(const float* x, std::size_t n_in, const float* weight, const float* bias,
+                                                  std::size_t n_out, float* y) {
+  multiply<Lanes8, 8>(x, n_in, weight, bias, n_out, y);
+}
+
+__attribute__((target("avx512f"))) void multiply_512(const float* x, std::size_t n_in, const float* weight, const float* bias,
+                                                     std::size_t n_out, float* y) {
+  multiply<Lanes16, 4>(x, n_in, weight, bias, n_out, y);
+}
+#endif
+
+Multiply choose_multiply(int vector_bits) {
+#ifdef __x86_64__
+  if (vector_bits == 512) return multiply_512;
+  if (vector_bits == 256) return multiply_256;
+#endif
+  if (vector_bits == 128) return multiply_128;
+  throw std::invalid_argument("there is no kernel of " + std::to_string(vector_bits) + " bits");
+}
+
+void check_size(const char* what, std::size_t number, std::size_t expected) {
+  if (number == expected) return;
+  throw std::invalid_argument(std::string(what) + ": expected " + std::to_string(expected) + ", got " +
+                              std::to_string(number));
+}
+
+}  // namespace
+
+int widest_vector_bits() {
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx512f")) return 512;
+  if (__builtin_cpu_supports("avx2")) return 256;
+#endif
+  return 128;
+}
+
+MuscleNetwork::MuscleNetwork(const std::vector<Level>& levels, const std::vector<float>& packed_scale,
+                             const std::vector<float>& torque_scale, int vector_bits)
+    : multiply_(choose_multiply(vector_bits)), scale_(packed_scale), n_packed_(packed_scale.size()) {
+  scale_.insert(scale_.end(), torque_scale.begin(), torque_scale.end());
+  if (levels.empty() || levels.front().empty()) throw std::invalid_argument("a muscle network needs a layer");
+  n_muscles_ = levels.front().back().n_out;
+  for (const Level& level : levels) {
+    std::size_t n_in = scale_.size() + (levels_.empty() ? 0 : n_muscles_ + 1);
+    std::vector<Layer> layers;
+    for (const MuscleLayerSpec& spec : level) {
+      check_size("inputs of a layer", spec.n_in, n_in);
+      layers.push_back(make_layer(spec));
+      n_widest_ = std::max(n_widest_, layers.back().bias.size());
+      n_in = spec.n_out;
+    }
+    check_size("outputs of a level", n_in, n_muscles_);
+    levels_.push_back(std::move(layers));
+  }
+  n_workspace_ = 2 * n_muscles_ + 1 + scale_.size() + 2 * n_widest_;
+}
+
+MuscleNetwork::Layer MuscleNetwork::make_layer(const MuscleLayerSpec& spec) {
+  Layer layer{std::vector<Line>(spec.n_in * padded(spec.n_out) / kNarrow), std::vector<float>(padded(spec.n_out)), spec.n_in};
+  std::copy_n(spec.bias, spec.n_out, layer.bias.data());
+  float* out = reinterpret_cast<float*>(layer.weight.data());
+  for (std::size_t done = 0, width; done < layer.bias.size(); done += width) {
+    width = block_width(layer.bias.size() - done);
+    const std::size_t n_real = std::min(width, spec.n_out - done);
+    for (std::size_t k = 0; k < spec.n_in; ++k, out += width) std::copy_n(spec.weight + k * spec.n_out + done, n_real, out);
+  }
+  return layer;
+}
+
+// From `x` through the layers, by turns in `y` and `z`; where the result lies.
+const float* MuscleNetwork::forward(const std::vector<Layer>& layers, const float* x, float* y, float* z) const {
+  for (const Layer& layer : layers) {
+    multiply_(x, layer.n_in, layer.weights(), layer.bias.data(), layer.bias.size(), y);
+    if (&layer != &layers.back()) {
+      for (std::size_t j = 0; j < layer.bias.size(); ++j) y[j] = y[j] > 0.0f ? y[j] : kSlope * y[j];
+    }
+    x = y;
+    std::swap(y, z);
+  }
+  return x;
+}
+
+void MuscleNetwork::activate(const double* packed, const double* desired_torque, double weight, float* workspace,
+                             double* activation) const {
+  float* const sum = workspace;              // pre-activations up to the level in hand [M]
+  float* const x = sum + n_muscles_;         // [0.5 * previous, weight, packed, torque]; the first level starts at packed
+  float* const inputs = x + n_muscles_ + 1;
+  float* const y = inputs + scale_.size();
+  float* const z = y + n_widest_;
+  for (std::size_t k = 0; k < scale_.size(); ++k) {
+    inputs[k] = static_cast<float>(k < n_packed_ ? packed[k] : desired_torque[k - n_packed_]) / scale_[k];
+  }
+  std::copy_n(forward(levels_.front(), inputs, y, z), n_muscles_, sum);
+  for (std::size_t level = 1; level < levels_.size(); ++level) {
+    const float share = level + 1 < levels_.size() ? 1.0f : static_cast<float>(weight);
+    for (std::size_t m = 0; m < n_muscles_; ++m) x[m] = 0.5f * sum[m];
+    x[n_muscles_] = share;
+    const float* const added = forward(levels_[level], x, y, z);
+    for (std::size_t m = 0; m < n_muscles_; ++m) sum[m] += share * added[m];
+  }
+  for (std::size_t m = 0; m < n_muscles_; ++m) {
+    // What is not a number must stay visible, so the comparison is this way round.
+    activation[m] = sum[m] <= 0.0f ? 0.0 : static_cast<float>(std::tanh(static_cast<double>(sum[m])));
+  }
+}
+
+}  // namespace sb3_hrl
