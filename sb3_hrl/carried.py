@@ -6,19 +6,29 @@ environment that the model has never met. An ndarray subclass is the one thing t
 VecFrameStack, Dummy, Subproc and Monitor down to the wrapper that wants it, with no global and no extra call.
 """
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from sb3_hrl.muscle import Muscles
+
+
+# The key of an info for what the muscles' learner learns from: [P + D] float32, of the decision's first step.
+MUSCLE_SAMPLE = "muscle_sample"
 
 
 class Carried(NamedTuple):
     """
     What travels with an action.
 
-    :param hold_decisions: how far training has come in annealing the action hold, in decisions of one environment
+    :param hold_decisions: how far training has come in annealing the action hold, in decisions of one environment; None where
+        it had no hold
+    :param muscles: what turns torques into activations; None for a model without muscles
     """
 
-    hold_decisions: int
+    hold_decisions: int | None = None
+    muscles: "Muscles | None" = None
 
 
 class CarriedActions(np.ndarray):

@@ -11,7 +11,7 @@ import mujoco
 import numpy as np
 from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 
-from sb3_hrl.carried import unpack
+from sb3_hrl.carried import MUSCLE_SAMPLE, unpack
 from sb3_hrl.envs.task import Term, known_terms, load_task
 from sb3_hrl.envs.terms import ARRAYS, RESETS, STEP_ONLY, VALUES, Arguments, Moment, field_rows
 from sb3_hrl.muscle import MuscleControl, MuscleInterface
@@ -68,6 +68,7 @@ class MuscleEnv(gym.Env[np.ndarray, np.ndarray]):
         self.model.vis.global_.offheight = max(self.model.vis.global_.offheight, height)
         self.data = mujoco.MjData(self.model)
         self.control: MuscleControl | None = None
+        self._muscles_version: str | None = None
         if task.muscles is not None:
             interface = MuscleInterface(self.model, task.muscles.joints)
             self.control = MuscleControl(interface, task.muscles, task.frame_skip)
@@ -91,7 +92,10 @@ class MuscleEnv(gym.Env[np.ndarray, np.ndarray]):
         """
         if self.control is None:
             raise ValueError(f"{self.task.id} has no muscles")
-        self.control.set_muscles(muscles)
+        version = getattr(muscles, "version", None)
+        if version is None or version != self._muscles_version:
+            self.control.set_muscles(muscles)
+            self._muscles_version = version
 
     # --- episodes -------------------------------------------------------------------------------------------------------
 
@@ -113,8 +117,8 @@ class MuscleEnv(gym.Env[np.ndarray, np.ndarray]):
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         action, carried = unpack(action)
-        if getattr(carried, "muscles", None) is not None:
-            self.set_muscles(getattr(carried, "muscles", None))
+        if carried is not None and carried.muscles is not None:
+            self.set_muscles(carried.muscles)
         action = np.asarray(action, np.float32)
         before = self._some_values(self._before_values)
         is_sound = self._run_physics(action)
@@ -135,6 +139,8 @@ class MuscleEnv(gym.Env[np.ndarray, np.ndarray]):
             reward = 0.0
             row = np.full(max((_stop(at) for at in self.task.info_columns.values()), default=0), np.nan)
             info = self.task.info(row) | {"unstable": True}
+        if self.control is not None and self.control.sample.size:
+            info[MUSCLE_SAMPLE] = self.control.sample.copy()
         limit = self.task.max_episode_steps
         if self.render_mode == "human":
             self.render()

@@ -15,8 +15,10 @@ from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
-from sb3_hrl.carried import Carried, carry
+from sb3_hrl.carried import MUSCLE_SAMPLE, Carried, carry
+from sb3_hrl.hppo.muscle_level import MuscleConfig, MuscleLevel, find_task, read_body
 from sb3_hrl.hppo.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
+from sb3_hrl.registry import suggest
 from sb3_hrl.rollout.native_rollout import collect_native, default_shard_size, why_lockstep
 from sb3_hrl.rollout.normalization import FrozenNormalization
 from sb3_hrl.rollout.time_aware import TimeAwareCallback, TimeAwareDictRolloutBuffer, TimeAwareRolloutBuffer
@@ -29,8 +31,12 @@ class HPPO(PPO):
     """
     Hierarchical Proximal Policy Optimization.
 
-    PPO whose decisions may last several steps of the environment (``ActionHold``): advantages, value targets and the
-    bootstrap of truncated episodes use ``gamma ** n_held``. Where every decision lasts one step it is PPO, bit for bit.
+    On bodies with muscles (actuation ``muscle_hrl``) the policy sets joint targets, and a lower level turns the torques that
+    these ask for into muscle activations: a network that learns by regression while the policy trains. The muscles belong to
+    the model: they are saved with it, and its actions carry them to whatever environment it acts in.
+
+    Decisions may last several steps of the environment (``ActionHold``): advantages, value targets and the bootstrap of
+    truncated episodes use ``gamma ** n_held``. Without muscles, where every decision lasts one step, it is PPO, bit for bit.
 
     The other parameters are those of ``stable_baselines3.PPO``. ``gamma`` is the discount of one step; the wrapper gets it
     from here. ``num_timesteps`` (and so ``n_timesteps``, ``eval_freq``, ...) counts decisions. ``rollout_buffer_class``, if
@@ -40,6 +46,12 @@ class HPPO(PPO):
         is native where policy and environments allow it
     :param freeze_normalization: let the statistics of a ``VecNormalize`` learn at the end of a rollout instead of at every
         step in lock-step, too; native rollouts always do so
+    :param muscle_kwargs: the lower level; see ``MuscleConfig``
+    :param log_std: logarithm of the actions' initial standard deviation by group: ``targets`` for the joint targets, a joint's
+        name for one of them, ``cascade`` for a cascade's weight (1.0 by default); a number stands for ``targets``. By default
+        the policy's ``log_std_init``
+    :param log_std_end: what the standard deviation of the joint targets goes to with the training's progress; not learned then
+    :param learn_std: whether the standard deviation learns
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -58,6 +70,11 @@ class HPPO(PPO):
     noise_seed: int | None = None
     n_noise_decisions: int = 0
     _lockstep_reason: str | None = None
+    # The body that the muscles are for, and how their networks are built: see ``read_body``. Saved with the model.
+    muscle_body: dict[str, Any] | None = None
+    # None without muscles. Its networks and optimiser are saved with the model.
+    muscle_level: MuscleLevel | None = None
+    is_pretrained: bool = False
 
     def __init__(
         self,
@@ -89,11 +106,18 @@ class HPPO(PPO):
         _init_setup_model: bool = True,
         rollout: str = "auto",
         freeze_normalization: bool = False,
+        muscle_kwargs: dict[str, Any] | None = None,
+        log_std: float | dict[str, float] | None = None,
+        log_std_end: float | None = None,
+        learn_std: bool = True,
     ) -> None:
+        self.check_arguments(muscle_kwargs=muscle_kwargs)
         if rollout not in ("auto", "native", "lockstep"):
             raise ValueError(f"HPPO: rollout: expected 'auto', 'native' or 'lockstep', got {rollout!r}")
         self.rollout = rollout
         self.freeze_normalization = freeze_normalization
+        self.muscle_kwargs = muscle_kwargs
+        self.log_std, self.log_std_end, self.learn_std = log_std, log_std_end, learn_std
         super().__init__(
             policy,
             env,
@@ -123,6 +147,16 @@ class HPPO(PPO):
             _init_setup_model=_init_setup_model,
         )
 
+    @staticmethod
+    def check_arguments(muscle_kwargs: dict[str, Any] | None = None, **_: Any) -> None:
+        """
+        Check what can be checked without an environment; a YAML file is checked so before one exists.
+
+        :param muscle_kwargs: the constructor's
+        :raises ValueError: that names the argument, what was expected and what came
+        """
+        MuscleConfig.from_kwargs(muscle_kwargs)
+
     def _setup_model(self) -> None:
         # SB3's own buffers come from a saved PPO.
         if self.rollout_buffer_class in (None, RolloutBuffer, DictRolloutBuffer):
@@ -140,6 +174,93 @@ class HPPO(PPO):
         if self.env is not None:
             self._meet_hold(self.env)
             self._can_run_natively(self.env)
+        self._meet_muscles()
+        if self.log_std is not None or self.log_std_end is not None or not self.learn_std or self._has_cascade:
+            self._set_log_std(1.0)
+
+    # --- muscles --------------------------------------------------------------------------------------------------------
+
+    @property
+    def _has_cascade(self) -> bool:
+        return self.muscle_level is not None and self.muscle_level.has_cascade
+
+    def _meet_muscles(self) -> None:
+        """See whether the environments are driven by muscles, and make them; those of a loaded model must be the same."""
+        task = None if self.env is None else find_task(self.env)
+        if task is not None:
+            body = read_body(task)
+            if self.muscle_body is not None:
+                for key in ("joints", "muscles", "pattern", "has_cascade"):
+                    if self.muscle_body[key] != body[key]:
+                        raise ValueError(
+                            f"HPPO: the model's muscles are not those of {task.id}: {key}: the model has "
+                            f"{self.muscle_body[key]}, the environment {body[key]}"
+                        )
+            else:
+                self.muscle_body = body
+        elif self.env is not None and self.muscle_kwargs and self.verbose >= 1:
+            print("muscle_kwargs have no effect: the environment is not driven by a model's muscles")
+        if self.muscle_body is None:
+            return
+        self.muscle_level = MuscleLevel(
+            MuscleConfig.from_kwargs(self.muscle_kwargs),
+            self.muscle_body,
+            self.n_steps,
+            self.n_envs,
+            self.seed or 0,
+            self.device,
+        )
+        self.muscle_body["levels"] = self.muscle_level.widths
+
+    def _hand_over_muscles(self) -> None:
+        if self.muscle_level is not None:
+            assert self.env is not None
+            self.env.env_method("set_muscles", self.muscle_level.muscles)
+
+    def keep_samples(self, infos: Sequence[dict[str, Any]], actions: np.ndarray) -> None:
+        """
+        Keep one step's tuples for the muscles to learn from.
+
+        :param infos: of the step [E]
+        :param actions: that led to it [E, n_actions]
+        """
+        if self.muscle_level is not None:
+            samples = np.stack([info[MUSCLE_SAMPLE] for info in infos])
+            self.muscle_level.buffer.add(samples, self.muscle_level.cascade_weights(actions))
+
+    def train(self) -> None:
+        super().train()
+        if self.log_std_end is not None:
+            self._set_log_std(self._current_progress_remaining)
+        if self.muscle_level is None:
+            return
+        metrics = self.muscle_level.update(self._current_progress_remaining)
+        for name, value in ({} if metrics is None else metrics._asdict()).items():
+            self.logger.record(f"muscle/{name}", value)
+        self._hand_over_muscles()
+
+    def _set_log_std(self, progress_remaining: float) -> None:
+        """Set the standard deviations of the actions that do not come from the policy itself."""
+        parameter = getattr(self.policy, "log_std", None)
+        if not isinstance(parameter, th.nn.Parameter):
+            raise ValueError("HPPO: log_std, log_std_end, learn_std: the policy has no standard deviation of its own")
+        names = [] if self.muscle_body is None else list(self.muscle_body["joints"])
+        n_actions = parameter.shape[-1]
+        given = {"targets": self.log_std} if isinstance(self.log_std, int | float) else dict(self.log_std or {})
+        for name in given:
+            if name not in ("targets", "cascade", *names):
+                raise ValueError(f"HPPO: log_std: there is no {name!r}{suggest(name, ['targets', 'cascade', *names])}")
+        start = given.get("targets", self.policy_kwargs.get("log_std_init", 0.0))
+        values = np.array([given.get(names[i] if i < len(names) else "targets", start) for i in range(n_actions)])
+        if self.log_std_end is not None:
+            values = self.log_std_end + progress_remaining * (values - self.log_std_end)
+        if self._has_cascade:
+            values[-1] = given.get("cascade", 1.0)
+        with th.no_grad():
+            parameter.copy_(th.as_tensor(values, dtype=parameter.dtype).expand_as(parameter))
+        parameter.requires_grad_(self.learn_std and self.log_std_end is None)
+
+    # --- rollouts -------------------------------------------------------------------------------------------------------
 
     def _can_run_natively(self, env: VecEnv) -> bool:
         """
@@ -164,6 +285,9 @@ class HPPO(PPO):
     def collect_rollouts(
         self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
     ) -> bool:
+        level = self.muscle_level
+        if level is not None:
+            level.buffer.reset()
         if self._can_run_natively(env):
             assert isinstance(rollout_buffer, TimeAwareRolloutBuffer)
             if self.noise_seed is None:
@@ -171,7 +295,13 @@ class HPPO(PPO):
             noise = self.noise_seed, self.n_noise_decisions
             self.n_noise_decisions += n_rollout_steps
             shard_size = self.shard_size or default_shard_size(env.num_envs)
-            return collect_native(self, env, callback, rollout_buffer, n_rollout_steps, shard_size, *noise)
+            samples = None if level is None else level.buffer.samples
+            is_going_on = collect_native(
+                self, env, callback, rollout_buffer, n_rollout_steps, shard_size, *noise, samples=samples
+            )
+            if level is not None:
+                level.buffer.fill(level.cascade_weights(rollout_buffer.actions))
+            return is_going_on
         callback.update_locals({"n_held": None})  # no native rollout
         if not (self.freeze_normalization and isinstance(env, VecNormalize)):
             return super().collect_rollouts(env, callback, rollout_buffer, n_rollout_steps)
@@ -217,6 +347,14 @@ class HPPO(PPO):
         self.n_simulated_steps = 0
         self._meet_hold(self.env)
         self._configure_hold(self.gamma)
+        if self.muscle_level is not None:
+            task = find_task(self.env)
+            if task is None:
+                raise ValueError("HPPO: the model has muscles, and the environments are not driven by them")
+            if not self.is_pretrained:
+                self.muscle_level.pretrain(task, progress_bar=self.verbose >= 1)
+                self.is_pretrained = True
+            self._hand_over_muscles()
         return super()._setup_learn(*args, **kwargs)
 
     def _init_callback(self, callback: MaybeCallback, progress_bar: bool = False) -> BaseCallback:
@@ -248,7 +386,17 @@ class HPPO(PPO):
         deterministic: bool = False,
     ) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
         actions, state = super().predict(observation, state, episode_start, deterministic)
-        if self.hold_decisions is None:
+        if self.hold_decisions is None and self.muscle_level is None:
             return actions, state
-        # Evaluation holds as training does now, in whatever environment the action ends up.
-        return carry(actions, Carried(self.hold_decisions)), state
+        # Evaluation holds as training does now, and has the same muscles, in whatever environment the action ends up.
+        muscles = None if self.muscle_level is None else self.muscle_level.muscles
+        return carry(actions, Carried(self.hold_decisions, muscles)), state
+
+    # --- saving ---------------------------------------------------------------------------------------------------------
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "muscle_level"]
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        state_dicts, tensors = super()._get_torch_save_params()
+        return (state_dicts if self.muscle_level is None else [*state_dicts, "muscle_level"]), tensors

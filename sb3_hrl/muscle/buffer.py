@@ -24,8 +24,13 @@ class MuscleBuffer:
         """Forget what is there; the memory stays."""
         self.pos = 0
 
-    def fill(self) -> None:
-        """Say that a worker has written all of ``samples``."""
+    def fill(self, weights: np.ndarray | float = 1.0) -> None:
+        """
+        Say that the workers have written all of ``samples``.
+
+        :param weights: of the newest level, ``[T, E]`` or one number
+        """
+        self.weights[:] = weights
         self.pos = len(self.samples)
 
     def add(self, samples: np.ndarray, weights: np.ndarray | float = 1.0) -> None:

@@ -148,6 +148,7 @@ def collect_native(
     shard_size: int,
     noise_seed: int,
     first_decision: int,
+    samples: np.ndarray | None = None,
 ) -> bool:
     """
     What ``OnPolicyAlgorithm.collect_rollouts`` does, with all its steps in the native workers.
@@ -163,6 +164,7 @@ def collect_native(
     :param shard_size: environments of one worker at a time
     :param noise_seed: of the actions' random numbers
     :param first_decision: how many decisions were drawn with this seed before
+    :param samples: ``[T, E, P + D]`` float32, output for the muscles' learner; None without muscles
     :return: False if a callback stopped the training
     """
     assert isinstance(model.policy, ActorCriticPolicy)
@@ -194,6 +196,7 @@ def collect_native(
         log_probs=buffer.log_probs,
         values=buffer.values,
         n_held=buffer.n_held,
+        samples=samples,
     )
     buffer.actions[:] = actions
     dones = result.terminated | result.truncated

@@ -13,11 +13,12 @@ from stable_baselines3.common.monitor import Monitor, ResultsWriter
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
-from sb3_hrl.carried import unpack
+from sb3_hrl.carried import MUSCLE_SAMPLE, unpack
 from sb3_hrl.envs.engine import Engine, ObsNormalization, RolloutResult, StepResult
 from sb3_hrl.envs.muscle_env import MuscleEnv
 from sb3_hrl.envs.task import load_task
 from sb3_hrl.errors import NativeError
+from sb3_hrl.muscle import Muscles
 from sb3_hrl.vec_env.recipe import read_recipe
 from sb3_hrl.wrappers import ActionHold, HoldSchedule
 
@@ -72,6 +73,7 @@ class NativeVecEnv(VecEnv):
         self._engine = Engine(self.task, n_envs, n_threads)
         self._views = [EnvView(self, index) if hold is None else HeldEnvView(self, index) for index in range(n_envs)]
         self._actions: np.ndarray | None = None
+        self._muscles: Muscles | None = None
         self._n_unstable_in_a_row = np.zeros(n_envs, dtype=np.int64)
         super().__init__(n_envs, self.task.observation_space, self.task.action_space)
         self.metadata = self._views[0].metadata
@@ -95,6 +97,8 @@ class NativeVecEnv(VecEnv):
             raise RuntimeError("step_wait was called without step_async")
         actions, carried = unpack(self._actions)
         self._actions = None
+        if carried is not None and carried.muscles is not None:
+            self.set_muscles(carried.muscles)
         n_hold, gamma = (None, 1.0) if self._hold is None else self._hold.next_decision(carried)
         result = self._engine.step(actions, n_hold, gamma)
         dones = result.terminated | result.truncated
@@ -103,6 +107,9 @@ class NativeVecEnv(VecEnv):
 
     def _make_infos(self, result: StepResult, dones: np.ndarray) -> list[dict[str, Any]]:
         infos = self._plain_infos(result.infos, result.n_held)
+        if result.samples.size:
+            for info, sample in zip(infos, result.samples, strict=True):
+                info[MUSCLE_SAMPLE] = sample
         ended = np.flatnonzero(dones).tolist()
         is_timeout = result.truncated & ~result.terminated
         for index in ended:
@@ -216,6 +223,16 @@ class NativeVecEnv(VecEnv):
             first = stop
             yield infos, ended
 
+    def set_muscles(self, muscles: Muscles) -> None:
+        """
+        :param muscles: what turns torques into activations from now on, in all environments
+        """
+        if self.task.muscles is None or self.task.muscles.actuation != "muscle_hrl":
+            return
+        if self._muscles is None or self._muscles.version != muscles.version:
+            self._engine.set_low_level(muscles.to_native())
+            self._muscles = muscles
+
     def close(self) -> None:
         self._engine.close()
         for writer in self._writers:
@@ -316,7 +333,7 @@ class NativeHold:
         :param carried: what the actions carried, or None: then it counts as a decision
         :return: for how many steps each action is to be held [E], int32, and the discount inside the hold
         """
-        if carried is not None:
+        if carried is not None and carried.hold_decisions is not None:
             return np.full(
                 len(self.decisions), self.schedule.n_hold(carried.hold_decisions, self.dt), dtype=np.int32
             ), self.gamma
@@ -349,7 +366,7 @@ class EnvView:
         self._twin: gym.Env | None = None
         task = venv.task
         self.observation_space, self.action_space, self.dt = task.observation_space, task.action_space, task.dt
-        self.render_mode = venv._render_mode
+        self.task, self.render_mode = task, venv._render_mode
         self.spec = None if venv._env_id.endswith((".yaml", ".yml")) else gym.spec(venv._env_id)
         self.metadata = dict(task.metadata)
 
@@ -367,6 +384,10 @@ class EnvView:
         else:
             twin.set_state(*self._venv._engine.qpos_qvel(self._index))
         return self._twin
+
+    def set_muscles(self, muscles: Muscles) -> None:
+        """Those of the whole batch: it has one."""
+        self._venv.set_muscles(muscles)
 
     def render(self) -> Any:
         """A picture of this environment (or, in human mode, its window)."""

@@ -8,7 +8,7 @@ import gymnasium as gym
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.monitor import Monitor
 
-from sb3_hrl.carried import unpack
+from sb3_hrl.carried import MUSCLE_SAMPLE, unpack
 
 
 @dataclass(frozen=True)
@@ -178,19 +178,25 @@ class ActionHold(gym.Wrapper, gym.utils.RecordConstructorArgs):
         self.hold_decisions = decisions
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        action, carried = unpack(action)
-        if carried is None:
+        plain, carried = unpack(action)
+        if carried is None or carried.muscles is None:
+            action = plain  # nobody inside wants the record
+        if carried is None or carried.hold_decisions is None:
             n_hold = self.n_hold(self.hold_decisions)
             self.hold_decisions += 1
         else:
             n_hold = self.n_hold(carried.hold_decisions)
         reward = 0.0
+        sample: dict[str, Any] = {}
         for n_held in range(1, n_hold + 1):
             obs, step_reward, terminated, truncated, info = self.env.step(action)
+            if n_held == 1 and MUSCLE_SAMPLE in info:
+                sample = {MUSCLE_SAMPLE: info[MUSCLE_SAMPLE]}
             reward += self.gamma ** (n_held - 1) * float(step_reward)
             if terminated or truncated:
                 break
         info["n_held"] = n_held
+        info |= sample
         if "episode" in info:
             # A Monitor outside the hold would put its own there, of decisions.
             info["hold_episode"] = info["episode"]

@@ -1,0 +1,290 @@
+"""The lower level of HPPO: what turns wanted joint torques into muscle activations, and learns while the policy trains."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import mujoco
+import numpy as np
+import torch as th
+from stable_baselines3.common.save_util import load_from_zip_file
+from stable_baselines3.common.vec_env import VecEnv
+
+from sb3_hrl.envs.task import Task
+from sb3_hrl.muscle import (
+    MuscleBuffer,
+    MuscleInterface,
+    MuscleLearner,
+    MuscleMetrics,
+    MuscleNetwork,
+    Muscles,
+    pretrain,
+    random_tuples,
+)
+from sb3_hrl.muscle.muscles import LOW_LEVELS
+from sb3_hrl.muscle.network import DEFAULT_HIDDEN
+from sb3_hrl.muscle.settings import CASCADE_LIMIT
+from sb3_hrl.registry import suggest
+
+
+@dataclass(frozen=True)
+class MuscleConfig:
+    """
+    ``muscle_kwargs`` of HPPO.
+
+    :param low_level: ``network`` learns; ``qp`` solves for the best activations at every substep, exact and slow; ``torque``
+        applies the wanted torques themselves
+    :param hidden: widths of the network's hidden layers
+    :param torque_scale: what the network's inputs are divided by, Nm; by default the most that the muscles reach
+    :param learning_rate: of the network; a number, or a function of the remaining progress
+    :param n_epochs: how often each tuple of a rollout is used
+    :param batch_size: of a minibatch
+    :param max_grad_norm: limit of the gradient's norm, None for none
+    :param max_grad_value: limit of each of its numbers, None for none
+    :param effort_weight: of the squared activations in the loss
+    :param pre_activation_weight: of the squared pre-activations in the loss
+    :param loss_scale: what torques are divided by in the loss, Nm; by default half of the scale of the inputs
+    :param reservoir_size: how many tuples of earlier rollouts are kept to learn from
+    :param n_pretrain: tuples from random poses that the network learns from before the policy begins; zero for none
+    :param pretrain_epochs: how often each of them is used
+    :param pretrain_learning_rate: at the beginning; it falls to zero
+    :param is_frozen: let the network stay as it was before the policy began
+    :param base: a saved model of HPPO whose muscle networks stay as they are, under a new level (a cascade)
+    """
+
+    low_level: str = "network"
+    hidden: tuple[int, ...] = DEFAULT_HIDDEN
+    torque_scale: float | None = None
+    learning_rate: Any = 3e-4
+    n_epochs: int = 4
+    batch_size: int = 256
+    max_grad_norm: float | None = 0.5
+    max_grad_value: float | None = None
+    effort_weight: float = 0.05
+    pre_activation_weight: float = 0.01
+    loss_scale: float | None = None
+    reservoir_size: int = 0
+    n_pretrain: int = 20_000
+    pretrain_epochs: int = 20
+    pretrain_learning_rate: float = 5e-3
+    is_frozen: bool = False
+    base: str | None = None
+
+    @classmethod
+    def from_kwargs(cls, muscle_kwargs: Mapping[str, Any] | None) -> "MuscleConfig":
+        """
+        :param muscle_kwargs: as a user writes them
+        :return: the same, checked
+        :raises ValueError: that names the key, what was expected and what came
+        """
+        known = {item.name for item in fields(cls)}
+        given = dict(muscle_kwargs or {})
+        for key in given:
+            if key not in known:
+                raise ValueError(f"muscle_kwargs: there is no {key!r}{suggest(str(key), known)}")
+        if "hidden" in given:
+            given["hidden"] = tuple(given["hidden"]) if isinstance(given["hidden"], list | tuple) else (given["hidden"],)
+        config = cls(**given)
+        if config.low_level not in LOW_LEVELS:
+            hint = suggest(str(config.low_level), LOW_LEVELS)
+            raise ValueError(f"muscle_kwargs: low_level: expected {', '.join(LOW_LEVELS)}, got {config.low_level!r}{hint}")
+        for key, low in (("n_epochs", 1), ("batch_size", 1), ("pretrain_epochs", 1), ("n_pretrain", 0), ("reservoir_size", 0)):
+            _check_whole(key, getattr(config, key), low)
+        for width in config.hidden:
+            _check_whole("hidden", width, 1)
+        try:
+            _schedule(config.learning_rate)
+        except ValueError:
+            raise ValueError(
+                f"muscle_kwargs: learning_rate: expected a number or lin_<number>, got {config.learning_rate!r}"
+            ) from None
+        return config
+
+
+def _schedule(learning_rate: Any) -> Any:
+    """``lin_3e-4`` falls linearly to zero, as in the zoo's YAML."""
+    if not isinstance(learning_rate, str):
+        return learning_rate
+    start = float(learning_rate.removeprefix("lin_"))
+    return (lambda progress_remaining: progress_remaining * start) if learning_rate.startswith("lin_") else start
+
+
+def _check_whole(key: str, value: Any, low: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise ValueError(f"muscle_kwargs: {key}: expected whole numbers >= {low}, got {value!r}")
+
+
+def find_task(env: VecEnv) -> Task | None:
+    """
+    :param env: environments
+    :return: their task, if a model's muscles drive them
+    """
+    task = env.get_attr("task", indices=[0])[0] if env.has_attr("task") else None
+    is_driven = isinstance(task, Task) and task.muscles is not None and task.muscles.actuation == "muscle_hrl"
+    return task if is_driven else None
+
+
+def read_body(task: Task) -> dict[str, Any]:
+    """
+    :param task: one with muscles
+    :return: what a saved model has to know of its body: names and sizes, in types that JSON has
+    """
+    assert task.muscles is not None
+    interface = _interface(task)
+    return {
+        "joints": list(interface.joint_names),
+        "muscles": list(interface.muscle_names),
+        "pattern": interface.pattern.tolist(),
+        "torque_reach": interface.torque_reach.tolist(),
+        "has_cascade": task.muscles.has_cascade,
+    }
+
+
+def _interface(task: Task) -> MuscleInterface:
+    assert task.muscles is not None
+    model = mujoco.MjModel.from_binary_path("model.mjb", {"model.mjb": task.spec.model})
+    return MuscleInterface(model, task.muscles.joints)
+
+
+class MuscleLevel:
+    """
+    The muscles of a model: network, learner, and the buffer that rollouts fill.
+
+    :param config: what the user chose
+    :param body: see ``read_body``; with ``levels``, the widths of a saved model's networks
+    :param n_steps: decisions of a rollout
+    :param n_envs: environments
+    :param seed: of initial weights and minibatches
+    :param device: where the network learns
+    """
+
+    def __init__(
+        self, config: MuscleConfig, body: Mapping[str, Any], n_steps: int, n_envs: int, seed: int, device: th.device
+    ) -> None:
+        self.config = config
+        self.has_cascade = bool(body["has_cascade"])
+        self._seed = seed
+        pattern, reach = np.array(body["pattern"]), np.array(body["torque_reach"])
+        n_packed, n_coords, n_muscles = len(pattern), len(reach), len(body["muscles"])
+        scale = np.broadcast_to(reach if config.torque_scale is None else config.torque_scale, n_coords)
+        self._qp_scale = 0.5 * float(scale.mean())
+        self.buffer = MuscleBuffer(n_steps, n_envs, n_packed, n_coords)
+        self.learner: MuscleLearner | None = None
+        self._muscles: Muscles | None = None
+        if config.low_level != "network":
+            return
+        widths = body.get("levels")
+        if config.base is not None and not widths:
+            network = _load_base(config.base, (n_packed, n_coords, n_muscles))
+            network.add_level(config.hidden, seed)
+        else:
+            widths = widths or [list(config.hidden)]
+            packed_scale = scale[pattern // n_muscles]
+            network = MuscleNetwork(n_packed, n_coords, n_muscles, widths[0], packed_scale, scale, seed)
+            for width in widths[1:]:
+                network.add_level(width, seed)
+        if (len(network.levels) > 1) != self.has_cascade:
+            raise ValueError(
+                f"a network of {len(network.levels)} level(s) {'needs' if len(network.levels) > 1 else 'has no use for'} an "
+                f"action for the weight of the last one: set env_kwargs has_cascade: {str(not self.has_cascade).lower()}"
+            )
+        self.learner = MuscleLearner(
+            network,
+            pattern,
+            learning_rate=_schedule(config.learning_rate),
+            n_epochs=config.n_epochs,
+            batch_size=config.batch_size,
+            max_grad_norm=config.max_grad_norm,
+            max_grad_value=config.max_grad_value,
+            effort_weight=config.effort_weight,
+            pre_activation_weight=config.pre_activation_weight,
+            loss_scale=config.loss_scale,
+            reservoir_size=config.reservoir_size,
+            seed=seed,
+            device=device,
+        )
+
+    @property
+    def widths(self) -> list[list[int]]:
+        """The widths of the hidden layers of each level; empty without a network."""
+        levels = self.learner.network.levels if self.learner else ()
+        return [[layer.out_features for layer in level if isinstance(layer, th.nn.Linear)][:-1] for level in levels]  # type: ignore[union-attr]
+
+    @property
+    def muscles(self) -> Muscles:
+        """What the environments get: a copy of the network as it is now."""
+        if self._muscles is None:
+            if self.learner is not None:
+                self._muscles = self.learner.network.to_muscles()
+            else:
+                self._muscles = Muscles(self.config.low_level, qp_torque_scale=self._qp_scale)
+        return self._muscles
+
+    def cascade_weights(self, actions: np.ndarray) -> np.ndarray | float:
+        """
+        :param actions: ``[..., n_actions]``
+        :return: the weight of a cascade's last level ``[...]``; one without a cascade
+        """
+        if not self.has_cascade:
+            return 1.0
+        return 1.0 / (1.0 + np.exp(-np.clip(actions[..., -1], -CASCADE_LIMIT, CASCADE_LIMIT)))
+
+    def pretrain(self, task: Task, progress_bar: bool) -> None:
+        """
+        Learn from random poses.
+
+        :param task: the body
+        :param progress_bar: whether to show how far it is
+        """
+        if self.learner is None or not self.config.n_pretrain:
+            return
+        assert task.muscles is not None
+        tuples = random_tuples(_interface(task), task.muscles, self.config.n_pretrain, self._seed, progress_bar=progress_bar)
+        rate = self.config.pretrain_learning_rate
+        pretrain(self.learner, tuples, self.config.pretrain_epochs, rate, progress_bar=progress_bar)
+        self._muscles = None
+
+    def update(self, progress_remaining: float) -> MuscleMetrics | None:
+        """
+        Learn from the rollout in the buffer.
+
+        :param progress_remaining: from 1 at the beginning of the training to 0 at its end
+        :return: how the network did; None without one, or if nothing in the buffer is finite
+        """
+        tuples = self.buffer.tuples()
+        if self.learner is None or not len(tuples):
+            return None
+        if self.config.is_frozen:
+            return self.learner.evaluate(tuples)
+        metrics = self.learner.update(self.buffer, progress_remaining)
+        self._muscles = None
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """
+        :return: of the learner; empty without one
+        """
+        return {} if self.learner is None else self.learner.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
+        """
+        :param state: of a level of the same sizes
+        :param strict: as SB3 asks for; it always is
+        """
+        if self.learner is not None:
+            self.learner.load_state_dict(state)
+            self._muscles = None
+
+
+def _load_base(path: str, sizes: tuple[int, int, int]) -> MuscleNetwork:
+    """The muscle network of a saved model."""
+    _, params, _ = load_from_zip_file(path, device="cpu", load_data=False)
+    state = params.get("muscle_level", {})
+    if "network" not in state:
+        raise ValueError(f"muscle_kwargs: base: {path} is no model of HPPO with a muscle network")
+    network = MuscleNetwork.from_state_dict(state["network"])
+    found = network.n_packed, network.n_coords, network.n_muscles
+    if found != sizes:
+        names = "packed torques, coordinates and muscles"
+        raise ValueError(f"muscle_kwargs: base: the muscles of {path} have {found} {names}, expected {sizes}")
+    return network
