@@ -138,8 +138,13 @@ class MlpPolicy:
                 typing.SupportsFloat | typing.SupportsIndex,
             ]
         ],
-        log_std: typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
+        distribution: str,
+        scales: typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
     ) -> None: ...
+    @property
+    def n_actions(self) -> int: ...
+    @property
+    def n_noise(self) -> int: ...
 
 class MuscleNetwork:
     def __init__(
@@ -262,7 +267,8 @@ def action_noise(
     first_decision: typing.SupportsInt | typing.SupportsIndex,
     n_steps: typing.SupportsInt | typing.SupportsIndex,
     n_envs: typing.SupportsInt | typing.SupportsIndex,
-    n_actions: typing.SupportsInt | typing.SupportsIndex,
+    n_noise: typing.SupportsInt | typing.SupportsIndex,
+    is_uniform: bool = ...,
 ) -> numpy.typing.NDArray[numpy.float32]: ...
 def available_cpus() -> int: ...
 def build_info() -> BuildInfo: ...
@@ -271,8 +277,8 @@ def collect_rollout(
     policy: MlpPolicy,
     n_steps: typing.SupportsInt | typing.SupportsIndex,
     shard_size: typing.SupportsInt | typing.SupportsIndex,
-    action_low: numpy.typing.NDArray[numpy.float32],
-    action_high: numpy.typing.NDArray[numpy.float32],
+    controls: numpy.typing.NDArray[numpy.float32],
+    is_choice: bool,
     n_hold: numpy.typing.NDArray[numpy.int32] | None,
     gamma: typing.SupportsFloat | typing.SupportsIndex,
     normalization: tuple[
@@ -281,8 +287,12 @@ def collect_rollout(
         typing.SupportsFloat | typing.SupportsIndex,
     ]
     | None,
+    noise: numpy.typing.NDArray[numpy.float32] | None,
     noise_seed: typing.SupportsInt | typing.SupportsIndex,
     first_decision: typing.SupportsInt | typing.SupportsIndex,
+    noise_sample_freq: typing.SupportsInt | typing.SupportsIndex,
+    n_unstable_in_a_row: numpy.typing.NDArray[numpy.int64],
+    max_unstable_in_a_row: typing.SupportsInt | typing.SupportsIndex,
     observations: numpy.typing.NDArray[numpy.float64],
     actions: numpy.typing.NDArray[numpy.float32],
     rewards: numpy.typing.NDArray[numpy.float32],
@@ -306,6 +316,15 @@ def collect_rollout(
     numpy.typing.NDArray[numpy.float64],
     numpy.typing.NDArray[numpy.float64],
 ]: ...
+def column_moments(
+    engine: Engine, numbers: numpy.typing.NDArray[numpy.float64]
+) -> tuple[numpy.typing.NDArray[numpy.float64], numpy.typing.NDArray[numpy.float64]]: ...
 def compile_model(path: str, n_memory: typing.SupportsInt | typing.SupportsIndex = ...) -> bytes: ...
 def known_terms() -> list[TermInfo]: ...
+def return_moments(
+    returns: numpy.typing.NDArray[numpy.float64],
+    rewards: numpy.typing.NDArray[numpy.float32],
+    dones: numpy.typing.NDArray[numpy.uint8],
+    gamma: typing.SupportsFloat | typing.SupportsIndex,
+) -> tuple[float, float]: ...
 def widest_vector_bits() -> int: ...

@@ -63,7 +63,7 @@ class MuscleConfig:
     effort_weight: float = 0.05
     pre_activation_weight: float = 0.01
     loss_scale: float | None = None
-    reservoir_size: int = 0
+    reservoir_size: int = 10_000
     n_pretrain: int = 20_000
     pretrain_epochs: int = 20
     pretrain_learning_rate: float = 5e-3
@@ -207,8 +207,8 @@ class MuscleLevel:
     @property
     def widths(self) -> list[list[int]]:
         """The widths of the hidden layers of each level; empty without a network."""
-        levels = self.learner.network.levels if self.learner else ()
-        return [[layer.out_features for layer in level if isinstance(layer, th.nn.Linear)][:-1] for level in levels]  # type: ignore[union-attr]
+        levels: Any = self.learner.network.levels if self.learner else ()
+        return [[layer.out_features for layer in level if isinstance(layer, th.nn.Linear)][:-1] for level in levels]
 
     @property
     def muscles(self) -> Muscles:
@@ -279,7 +279,7 @@ class MuscleLevel:
 def _load_base(path: str, sizes: tuple[int, int, int]) -> MuscleNetwork:
     """The muscle network of a saved model."""
     _, params, _ = load_from_zip_file(path, device="cpu", load_data=False)
-    state = params.get("muscle_level", {})
+    state: Any = params.get("muscle_level", {})
     if "network" not in state:
         raise ValueError(f"muscle_kwargs: base: {path} is no model of HPPO with a muscle network")
     network = MuscleNetwork.from_state_dict(state["network"])

@@ -35,9 +35,8 @@ class NativeVecEnv(VecEnv):
     result. ``render``, and attributes that only the gymnasium environment has, come from a Python twin that is put into the
     simulation's state; it is a copy to look at.
 
-    :param env: a registered id with a native form, or a task's YAML file, or, as ``make_vec_env(...,
-        vec_env_cls=NativeVecEnv)`` calls it, a list of functions that each build one; these then say all that follows but
-        ``n_threads``
+    :param env: a registered id with a native form, a task's YAML file, or, as ``make_vec_env(..., vec_env_cls=NativeVecEnv)``
+        calls it, a list of functions that each build one; these then say all that follows but ``n_threads``
     :param n_envs: number of environments
     :param env_kwargs: arguments of the environment
     :param max_episode_steps: the time limit; by default the registered one

@@ -211,6 +211,8 @@ def test_a_rollout_leaves_the_samples_of_its_steps(tmp_path: Path) -> None:
         normalization=None,
         noise_seed=1,
         first_decision=0,
+        n_unstable_in_a_row=np.zeros(n_envs, np.int64),
+        max_unstable_in_a_row=10,
         observations=observations,
         actions=actions,
         rewards=floats[0],

@@ -90,7 +90,7 @@ def _reloaded(model: HPPO, folder: Path) -> HPPO:
 
 
 def test_eval_callback_sees_the_hold_of_its_moment() -> None:
-    seen: list[int] = []
+    seen: list[int | None] = []
 
     class Note(BaseCallback):
         def _on_step(self) -> bool:
