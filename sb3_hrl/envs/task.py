@@ -176,7 +176,6 @@ class Task:
     :param dt: simulated seconds of one step
     :param observation_space: as gymnasium declares it
     :param action_space: as gymnasium declares it; Discrete if the file lists its actions
-    :param controls: the actions that the file lists, as controls [n, n_controls], float32; else low and high of the space
     :param info_columns: for every key of a step's info its column, or its columns, in ``StepResult.infos``
     :param reset_info_columns: the same for a reset's info
     :param metadata: render modes and frames per second, as gymnasium gives them
@@ -184,6 +183,7 @@ class Task:
     :param task_hash: SHA-256 of everything else that changes a result
     :param spec: the task in numbers
     :param muscles: how its muscles are driven, with every number written out; None where the action is the control
+    :param actions: the actions that the file lists, as controls [n, n_controls], float32; None if it lists none
     """
 
     id: str
@@ -195,7 +195,6 @@ class Task:
     dt: float
     observation_space: spaces.Box
     action_space: Any  # a spaces.Box or spaces.Discrete
-    controls: np.ndarray = field(repr=False, compare=False)
     info_columns: Mapping[str, int | slice]
     reset_info_columns: Mapping[str, int | slice]
     metadata: Mapping[str, Any]
@@ -203,6 +202,12 @@ class Task:
     task_hash: str
     spec: TaskSpec = field(repr=False)
     muscles: MuscleSettings | None = None
+    actions: np.ndarray | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def controls(self) -> np.ndarray:
+        """The listed actions; else the lowest and the highest action [n, n_controls], float32."""
+        return np.stack([self.action_space.low, self.action_space.high]) if self.actions is None else self.actions
 
     @property
     def info_keys(self) -> tuple[str, ...]:
@@ -396,7 +401,6 @@ class _Reader:
             dt=dt,
             observation_space=spaces.Box(-np.inf, np.inf, (core.n_obs,), np.float64),
             action_space=space if actions is None else spaces.Discrete(len(actions)),
-            controls=np.stack([space.low, space.high]) if actions is None else actions,
             info_columns=_columns(info, core.array_sizes),
             reset_info_columns=_columns(reset_info, core.array_sizes),
             metadata={
@@ -407,6 +411,7 @@ class _Reader:
             task_hash=_hash(spec, actions),
             spec=spec,
             muscles=muscles,
+            actions=actions,
         )
 
     def _read_variant(self, given: dict[str, Any], max_episode_steps: int | None, name: str) -> Task:
