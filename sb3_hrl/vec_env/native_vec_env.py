@@ -15,7 +15,6 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvO
 
 from sb3_hrl.carried import MUSCLE_SAMPLE, unpack
 from sb3_hrl.envs.engine import Engine, ObsNormalization, RolloutResult, StepResult
-from sb3_hrl.envs.muscle_env import MuscleEnv
 from sb3_hrl.envs.task import load_task
 from sb3_hrl.errors import NativeError
 from sb3_hrl.muscle import Muscles
@@ -378,7 +377,7 @@ class EnvView:
             self._twin = gym.make(self.spec.id, render_mode=self.render_mode, **self._venv._env_kwargs)
             self._twin.reset()
         twin: Any = self._twin.unwrapped
-        if isinstance(twin, MuscleEnv):
+        if hasattr(twin, "set_physics"):  # with targets and the task's memory
             twin.set_physics(self._venv._engine.physics(self._index))
         else:
             twin.set_state(*self._venv._engine.qpos_qvel(self._index))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from sb3_hrl import native
+from sb3_hrl.carried import MUSCLE_SAMPLE
 from sb3_hrl.env_ids import MUSCLE_ENVS
 from sb3_hrl.envs import Engine, Task, load_task
 from sb3_hrl.envs.muscle_env import MuscleEnv
@@ -82,6 +83,8 @@ def compare(env: gym.Env, engine: Engine, n_steps: int, seed: int = 3, calm: flo
         obs, reward, terminated, truncated, info = env.step(action)
         result = engine.step(action[None])
         native_info = task.info(result.infos[0])
+        if engine.n_sample:
+            native_info[MUSCLE_SAMPLE] = result.samples[0]
         is_over = terminated or truncated
         check(
             obs=(obs, (result.terminal_obs if is_over else result.obs)[0]),

@@ -193,7 +193,7 @@ def test_a_rollout_leaves_the_samples_of_its_steps(tmp_path: Path) -> None:
         (0.1 * rng.standard_normal((n_out, n_obs)).astype(np.float32), np.zeros(n_out, np.float32), "identity", 0.0)
         for n_out in (n_actions, 1)
     ]
-    policy = core.MlpPolicy([layers[0]], [layers[1]], np.zeros(n_actions, np.float32))
+    policy = core.MlpPolicy([layers[0]], [layers[1]], "gaussian", np.ones(n_actions, np.float32))
     engines = [Engine(task, n_envs, n_threads, seeds=range(n_envs)) for n_threads in (2, 1)]
     for engine in engines:
         engine.set_low_level(low_levels("qp")[0])
