@@ -18,7 +18,7 @@ namespace {
 
 // For how long a thread looks for work by itself before it sleeps. Waking a sleeping thread takes tens of microseconds, on a
 // virtual machine hundreds, and the next step of a vector of environments mostly comes sooner.
-constexpr std::chrono::microseconds kPatience(200);
+constexpr std::chrono::microseconds kPatience(1000);
 
 // Wait a little for `is_ready`, without keeping anybody else from the processor.
 template <typename Condition>

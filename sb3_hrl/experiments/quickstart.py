@@ -3,10 +3,10 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rl_zoo3.utils import ALGOS, create_test_env, get_latest_run_id, get_saved_hyperparams
-from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecNormalize
 
@@ -70,13 +70,15 @@ def _evaluate(run_folder: Path, seed: int, n_episodes: int, is_trained: bool) ->
     params_folder = str(run_folder / ENV_ID)
     hyperparams, stats_path = get_saved_hyperparams(params_folder, test_mode=True)
     env = create_test_env(ENV_ID, stats_path=stats_path, seed=seed, should_render=False, hyperparams=hyperparams)
-    model: BaseAlgorithm = ALGOS[ALGO].load(run_folder / f"{ENV_ID}.zip", env=env)
+    model: Any = ALGOS[ALGO].load(run_folder / f"{ENV_ID}.zip", env=env)
     if not is_trained:
         # The seed that built the run's networks builds them again; its statistics were still empty.
         assert isinstance(env, VecNormalize)
         env = VecNormalize(env.venv, training=False, norm_reward=False)
         model.seed = seed
+        muscles = model.muscle_level  # pretrained when the policy began
         model._setup_model()
+        model.muscle_level = muscles
         env.seed(seed)
     rewards, _ = evaluate_policy(model, env, n_episodes, return_episode_rewards=True)
     env.close()

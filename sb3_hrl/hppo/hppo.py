@@ -148,7 +148,7 @@ class HPPO(PPO):
         )
 
     @staticmethod
-    def check_arguments(muscle_kwargs: dict[str, Any] | None = None, **_: Any) -> None:
+    def check_arguments(muscle_kwargs: Any = None, **_: Any) -> None:
         """
         Check what can be checked without an environment; a YAML file is checked so before one exists.
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rl_zoo3.exp_manager import ALGOS, ExperimentManager
 from stable_baselines3.common.callbacks import BaseCallback
@@ -16,8 +16,12 @@ from sb3_hrl.errors import PluginError
 from sb3_hrl.registry import get_spec
 from sb3_hrl.vec_env.recipe import monitor_folder
 from sb3_hrl.zoo.hook import LazyAlgorithms
+from sb3_hrl.zoo.samplers import MUSCLE_KWARGS
 from sb3_hrl.zoo.tuning import heartbeat_studies
-from sb3_hrl.zoo.validation import ConfigError, check_config, normalise
+from sb3_hrl.zoo.validation import ConfigError, check_config, find_config, normalise
+
+if TYPE_CHECKING:
+    import optuna
 
 
 class PluginExperimentManager(ExperimentManager):
@@ -37,8 +41,11 @@ class PluginExperimentManager(ExperimentManager):
         given = inspect.signature(ExperimentManager).bind(*args, **kwargs).arguments
         with _clear_errors():
             ALGOS[self.algo]
+            hyperparams = get_spec(self.algo).hyperparams_path
             if given.get("config") is None:
-                self.config = str(get_spec(self.algo).hyperparams_path)
+                self.config = str(hyperparams)
+            else:
+                self.config = find_config(self.config, hyperparams.parent / "presets")
         if not self.continue_training:
             # Statistics are looked for beside the trained agent. Without one that is the working directory; look into the
             # new run's own folder instead, where there are none.
@@ -94,6 +101,11 @@ class PluginExperimentManager(ExperimentManager):
         # For `vec_env_wrapper: native`, of any algorithm: the folder that the zoo itself chooses.
         with monitor_folder(None if eval_env or no_log else self.save_path):
             return super().create_envs(n_envs, eval_env, no_log)
+
+    def objective(self, trial: "optuna.Trial") -> float:
+        if self.is_plugin and MUSCLE_KWARGS in self._hyperparams:
+            trial.set_user_attr(MUSCLE_KWARGS, self._hyperparams[MUSCLE_KWARGS])
+        return super().objective(trial)
 
     def hyperparameters_optimization(self) -> None:
         if not self.is_plugin:

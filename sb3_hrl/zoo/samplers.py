@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 NET_ARCHS = {"tiny": [64], "small": [64, 64], "medium": [256, 256]}
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU}
 
+# Under this name a trial finds the `muscle_kwargs` of the YAML file, if it has any: then it varies them, too.
+MUSCLE_KWARGS = "muscle_kwargs"
+
 # log2 of the rollout's size n_steps * n_envs. Its lower end is the largest minibatch, so that every minibatch fits.
 ROLLOUT_SIZE_POW = (9, 14)
 BATCH_SIZE_POW = (5, 9)
@@ -42,7 +45,19 @@ def sample_hppo_params(trial: "optuna.Trial", n_actions: int, n_envs: int, addit
         "net_arch": trial.suggest_categorical("net_arch", list(NET_ARCHS)),
         "activation_fn": trial.suggest_categorical("activation_fn", list(ACTIVATIONS)),
     }
+    muscle_kwargs = trial.user_attrs.get(MUSCLE_KWARGS)
+    if muscle_kwargs is not None:
+        params |= {
+            "muscle_learning_rate": trial.suggest_float("muscle_learning_rate", 1e-5, 3e-3, log=True),
+            "muscle_n_epochs": trial.suggest_int("muscle_n_epochs", 1, 10),
+            "muscle_batch_size_pow": trial.suggest_int("muscle_batch_size_pow", 6, 10),
+            "muscle_effort_weight": trial.suggest_float("muscle_effort_weight", 1e-3, 0.2, log=True),
+            "muscle_width_pow": trial.suggest_int("muscle_width_pow", 5, 8),
+        }
     hyperparams = convert_hppo_params(params)
+    if muscle_kwargs is not None:
+        # What the YAML file says and no trial varies.
+        hyperparams["muscle_kwargs"] = {**muscle_kwargs, **hyperparams["muscle_kwargs"]}
     for name in ("n_steps", "batch_size", "gamma", "gae_lambda"):
         trial.set_user_attr(name, hyperparams[name])
     return hyperparams
@@ -57,7 +72,17 @@ def convert_hppo_params(params: dict[str, Any]) -> dict[str, Any]:
     """
     raw = dict(params)
     net_arch = NET_ARCHS[raw.pop("net_arch")]
+    muscles: dict[str, Any] = {}
+    if "muscle_learning_rate" in raw:
+        muscles = {
+            "learning_rate": raw.pop("muscle_learning_rate"),
+            "n_epochs": raw.pop("muscle_n_epochs"),
+            "batch_size": 2 ** raw.pop("muscle_batch_size_pow"),
+            "effort_weight": raw.pop("muscle_effort_weight"),
+            "hidden": [2 ** raw.pop("muscle_width_pow")] * 2,
+        }
     return {
+        **({"muscle_kwargs": muscles} if muscles else {}),
         "n_steps": 2 ** raw.pop("n_steps_pow"),
         "batch_size": 2 ** raw.pop("batch_size_pow"),
         "gamma": 1 - raw.pop("one_minus_gamma"),

@@ -5,7 +5,7 @@ What is expected comes from the algorithm's constructor and from rl_zoo3's own k
 one line ``file:line: what is wrong``; they are reported together, in one ``ConfigError``.
 """
 
-import importlib
+import importlib.util
 import inspect
 import re
 import traceback
@@ -128,6 +128,22 @@ def check_config(
             f"error: {len(found)} problem{'s'[: len(found) > 1]} in the hyperparameters of {algorithm.__name__} for {env_id}\n"
             + "\n".join(f"{source}:{line}: {text}" if line else f"{source}: {text}" for source, (line, text) in found)
         )
+
+
+def find_config(config: str, presets: Path) -> str:
+    """
+    :param config: what the user gave: a file, the name of a Python package, or of a preset
+    :param presets: the folder of the algorithm's presets
+    :return: the preset's file, or what the user gave
+    :raises ConfigError: for a name that is none of these
+    """
+    names = [path.stem for path in sorted(presets.glob("*.yml"))]
+    if config in names:
+        return str(presets / f"{config}.yml")
+    nearest = suggest(config, names)
+    if nearest and config.isidentifier() and importlib.util.find_spec(config) is None:
+        raise ConfigError(f"error: -conf {config}: no preset and no package has this name{nearest}")
+    return config
 
 
 def normalise(hyperparams: dict[str, Any], algorithm: type) -> dict[str, Any]:
@@ -284,7 +300,16 @@ def _check_key(key: Any, hyperparams: Mapping[str, Any], algorithm: type) -> Ite
     elif key in _PARTS:
         yield from _check_parts(key, value)
     else:
-        yield from _check_value(key, value, expected[key], hyperparams, algorithm)
+        problems = list(_check_value(key, value, expected[key], hyperparams, algorithm))
+        yield from problems or _check_further(algorithm, {key: value})
+
+
+def _check_further(target: Any, kwargs: Mapping[str, Any]) -> Iterator[Problem]:
+    """A class may know more about its arguments than their types."""
+    try:
+        getattr(target, "check_arguments", lambda **_: None)(**kwargs)
+    except ValueError as error:
+        yield Problem(None, str(error))
 
 
 def _check_value(key: str, value: Any, hint: Any, hyperparams: Mapping[str, Any], algorithm: type) -> Iterator[Problem]:
@@ -448,13 +473,7 @@ def _check_part(key: str, part: Any) -> Iterator[Problem]:
         yield Problem(line, f"{name}: expected a mapping of arguments, got {show(kwargs)}")
     elif not isinstance(target, BaseCallback):
         parameters = _parameters(target, 0 if key == "callback" else 1)
-        problems = list(_check_kwargs(str(name), kwargs, parameters))
-        if not problems and hasattr(target, "check_arguments"):
-            # A wrapper may know more about its arguments than their types.
-            try:
-                target.check_arguments(**kwargs)
-            except ValueError as error:
-                problems = [Problem(None, str(error))]
+        problems = list(_check_kwargs(str(name), kwargs, parameters)) or list(_check_further(target, kwargs))
         for inner_line, text in problems:
             yield Problem(inner_line or line, text)
 

@@ -1,0 +1,58 @@
+"""Bodies with muscles, in the zoo's commands: the model's muscles are wherever it acts."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.zoo.conftest import read_video, run_zoo
+
+CONFIG = """\
+MuscleArmReach-v0:
+  n_timesteps: 256
+  n_envs: 2
+  policy: MlpPolicy
+  n_steps: 64
+  batch_size: 64
+  vec_env_wrapper: native
+  env_kwargs: {width: 96, height: 64}
+  muscle_kwargs: {hidden: [16], n_pretrain: 64, pretrain_epochs: 1}
+"""
+ARM = ["--algo", "hppo", "--env", "MuscleArmReach-v0"]
+
+
+@pytest.mark.usefixtures("opengl")
+def test_train_enjoy_and_video(tmp_path: Path) -> None:
+    (tmp_path / "own.yml").write_text(CONFIG)
+    options = ["-conf", "own.yml", "--seed", "0", "--eval-freq", "128", "--eval-episodes", "2", "--save-freq", "128"]
+    process = run_zoo("train", *ARM, *options, cwd=tmp_path)
+    assert "muscle/" in process.stdout
+    assert "torque_rmse" in process.stdout
+    run = tmp_path / "logs/hppo/MuscleArmReach-v0_1"
+    assert np.load(run / "evaluations.npz")["successes"].shape == (2, 2)
+    assert (run / "best_model.zip").is_file()
+    for options in ([], ["--load-checkpoint", "128"]):
+        process = run_zoo("enjoy", *ARM, "-f", "logs", "--no-render", "-n", "160", *options, cwd=tmp_path)
+        assert "Mean reward:" in process.stdout
+    run_zoo("enjoy", *ARM, "-f", "logs", "--no-render", "-n", "20", "--load-best", "--n-envs", "2", cwd=tmp_path)
+    run_zoo("record_video", *ARM, "-f", "logs", "-n", "20", "-o", "videos", cwd=tmp_path)
+    (video,) = (tmp_path / "videos").glob("*.mp4")
+    frames = read_video(video)
+    assert frames.shape[1:] == (64, 96, 3)
+    assert np.abs(frames[0].astype(int) - frames[15].astype(int)).max() > 10
+
+
+def test_presets(tmp_path: Path) -> None:
+    small = ["-params", "n_envs:2", "n_steps:16", "batch_size:32", "n_epochs:1", "-n", "32"]
+    for name in ("ppo_mini", "ppo_small_pc", "ppo_large_pc", "seed"):
+        process = run_zoo("train", *ARM, "-conf", name, *small, "--eval-freq", "-1", "--verbose", "1", cwd=tmp_path)
+        assert f"{name}.yml" in process.stdout
+    process = run_zoo("train", *ARM, "-conf", "ppo_tiny", cwd=tmp_path, returncode=2)
+    assert "did you mean 'ppo_mini'" in process.stderr
+
+
+def test_wrong_muscle_kwargs_are_named_before_anything_is_made(tmp_path: Path) -> None:
+    (tmp_path / "own.yml").write_text(CONFIG.replace("hidden:", "hiden:"))
+    process = run_zoo("train", *ARM, "-conf", "own.yml", cwd=tmp_path, returncode=2)
+    assert "own.yml:9: muscle_kwargs: there is no 'hiden', did you mean 'hidden'?" in process.stderr
+    assert not (tmp_path / "logs").exists()
