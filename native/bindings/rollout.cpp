@@ -44,6 +44,17 @@ Distribution read_distribution(const std::string& name) {
   throw std::invalid_argument("there is no distribution '" + name + "'");
 }
 
+// A policy with the arrays that its weights lie in.
+class HoldingPolicy : public MlpPolicy {
+ public:
+  HoldingPolicy(const std::vector<PyLayer>& actor, const std::vector<PyLayer>& critic, Distribution distribution,
+                const float* scales)
+      : MlpPolicy(read_layers(actor), read_layers(critic), distribution, scales), actor_(actor), critic_(critic) {}
+
+ private:
+  std::vector<PyLayer> actor_, critic_;
+};
+
 std::unique_ptr<MlpPolicy> make_policy(const std::vector<PyLayer>& actor, const std::vector<PyLayer>& critic,
                                        const std::string& distribution_name, const Array<float>& scales) {
   const Distribution distribution = read_distribution(distribution_name);
@@ -55,7 +66,7 @@ std::unique_ptr<MlpPolicy> make_policy(const std::vector<PyLayer>& actor, const 
   const std::size_t n_scales = distribution == Distribution::categorical ? 0
                                : distribution == Distribution::gaussian  ? last.n_out
                                                                          : last.n_in * last.n_out;
-  return std::make_unique<MlpPolicy>(actor_specs, critic_specs, distribution, input(scales, n_scales));
+  return std::make_unique<HoldingPolicy>(actor, critic, distribution, input(scales, n_scales));
 }
 
 EpisodeEnds collect(Engine& engine, const MlpPolicy& policy, std::size_t n_steps, std::size_t shard_size,
@@ -152,6 +163,11 @@ py::array_t<double> matrix(const std::vector<double>& numbers, std::size_t n_row
 void bind_rollout(py::module_& module) {
   py::class_<MlpPolicy>(module, "MlpPolicy")
       .def(py::init(&make_policy), py::arg("actor"), py::arg("critic"), py::arg("distribution"), py::arg("scales"))
+      .def("set_scales",
+           [](MlpPolicy& policy, const Array<float>& scales) {
+             policy.set_scales(input(scales, policy.noise_kind() == NoiseKind::uniform ? 0 : policy.n_noise()));
+           },
+           py::arg("scales"))
       .def_property_readonly("n_actions", &MlpPolicy::n_actions)
       .def_property_readonly("n_noise", &MlpPolicy::n_noise);
 

@@ -47,6 +47,11 @@ at::Tensor copy_of(const float* numbers, at::IntArrayRef shape) {
   return tensor;
 }
 
+// Only read.
+at::Tensor view_of(const float* numbers, at::IntArrayRef shape) {
+  return at::from_blob(const_cast<float*>(numbers), shape, at::kFloat);
+}
+
 struct Layer {
   at::Tensor transposed_weight;  // a view, as in torch's linear
   at::Tensor bias;
@@ -56,7 +61,7 @@ struct Layer {
 std::vector<Layer> make_layers(const std::vector<LayerSpec>& specs) {
   std::vector<Layer> layers;
   for (const LayerSpec& spec : specs) {
-    layers.push_back({copy_of(spec.weight, {size(spec.n_out), size(spec.n_in)}).t(), copy_of(spec.bias, {size(spec.n_out)}),
+    layers.push_back({view_of(spec.weight, {size(spec.n_out), size(spec.n_in)}).t(), view_of(spec.bias, {size(spec.n_out)}),
                       make_activation(spec.activation, spec.parameter)});
   }
   return layers;
@@ -203,6 +208,11 @@ MlpPolicy::MlpPolicy(const std::vector<LayerSpec>& actor, const std::vector<Laye
 }
 
 MlpPolicy::~MlpPolicy() = default;
+
+void MlpPolicy::set_scales(const float* scales) {
+  if (!networks_->scales.defined()) return;
+  std::copy_n(scales, networks_->scales.numel(), networks_->scales.data_ptr<float>());
+}
 
 std::size_t MlpPolicy::n_obs() const {
   return static_cast<std::size_t>(networks_->actor.front().transposed_weight.size(0));

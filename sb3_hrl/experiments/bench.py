@@ -116,7 +116,7 @@ def _compare(setting: Setting, effort: Effort, contestants: dict[str, Contestant
 
 def _write(json_file: str | None, report: dict[str, Any]) -> None:
     if json_file is not None:
-        Path(json_file).write_text(json.dumps(report | {"machine": _machine()}, indent=1) + "\n")
+        Path(json_file).write_text(json.dumps(report | {"machine": describe_machine()}, indent=1) + "\n")
 
 
 def _console() -> Console:
@@ -247,7 +247,10 @@ def _plot_scaling(rows: Sequence[Scaling], plot_file: str) -> None:
     plt.close(figure)
 
 
-def _machine() -> dict[str, Any]:
+def describe_machine() -> dict[str, Any]:
+    """
+    :return: date, processor, and the versions of what is measured
+    """
     packages = ("torch", "mujoco", "stable-baselines3", "gymnasium", "numpy", "sb3-hrl")
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -6,7 +6,8 @@ The slow twin is SB3's ``collect_rollouts`` over the same environments; fed with
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch as th
@@ -102,14 +103,35 @@ def _why_policy_is_not_native(policy: BasePolicy) -> str | None:
     return None
 
 
+class _Handed(NamedTuple):
+    """What the workers have of a policy, and where its weights lay then."""
+
+    places: list[int]
+    policy: Any
+
+
+_handed: WeakKeyDictionary[ActorCriticPolicy, _Handed] = WeakKeyDictionary()
+
+
 def native_policy(policy: ActorCriticPolicy) -> Any:
     """
+    On the CPU the workers look at the policy's own weights, so that only the standard deviations are handed over again.
+
     :param policy: one that ``why_lockstep`` has nothing against
-    :return: a copy of its actor as it is now, for the workers
+    :return: its networks as they are now, for the workers
     """
     extractor = policy.mlp_extractor
     actor, critic = [*extractor.policy_net, policy.action_net], [*extractor.value_net, policy.value_net]
-    return native.load().MlpPolicy(_read_layers(actor), _read_layers(critic), *_read_distribution(policy))
+    name, scales = _read_distribution(policy)
+    linear = [module for module in (*actor, *critic) if isinstance(module, nn.Linear)]
+    places = [tensor.data_ptr() for module in linear for tensor in (module.weight, module.bias)]
+    handed = _handed.get(policy)
+    if handed is not None and handed.places == places and policy.device.type == "cpu":
+        handed.policy.set_scales(scales)
+        return handed.policy
+    made = native.load().MlpPolicy(_read_layers(actor), _read_layers(critic), name, scales)
+    _handed[policy] = _Handed(places, made)
+    return made
 
 
 def _read_distribution(policy: ActorCriticPolicy) -> tuple[str, np.ndarray]:

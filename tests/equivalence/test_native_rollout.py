@@ -598,6 +598,15 @@ def test_evaluation_checkpoints_and_progress_bar(tmp_path: Path) -> None:
     assert HPPO.load(tmp_path / "rl_model_200_steps", device="cpu").num_timesteps == 200
 
 
+def test_the_workers_look_at_the_policy_s_own_weights() -> None:
+    """Equality after several updates is tested elsewhere; here, that nothing is copied for it."""
+    policy = _make().policy
+    handed = native_policy(policy)
+    assert native_policy(policy) is handed
+    policy.action_net.weight = nn.Parameter(policy.action_net.weight.detach().clone())
+    assert native_policy(policy) is not handed
+
+
 def test_infos_are_built_when_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[int] = []
     make_infos = NativeVecEnv._plain_infos

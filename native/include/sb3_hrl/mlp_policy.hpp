@@ -9,7 +9,9 @@
 
 namespace sb3_hrl {
 
-// One layer of a network: y = activation(weight x + bias). The memory is the caller's and is copied.
+// One layer of a network: y = activation(weight x + bias). The memory is the caller's and has to outlive the policy, which
+// sees what is written there between rollouts. It should be aligned as torch's own tensors are, since the last bit of a matrix
+// product depends on it.
 struct LayerSpec {
   const float* weight;  // [n_out, n_in]
   const float* bias;    // [n_out]
@@ -30,6 +32,9 @@ class MlpPolicy : public Policy {
   MlpPolicy(const std::vector<LayerSpec>& actor, const std::vector<LayerSpec>& critic, Distribution distribution,
             const float* scales);
   ~MlpPolicy() override;
+
+  // Other standard deviations, as many as before; copied.
+  void set_scales(const float* scales);
 
   std::size_t n_obs() const override;
   std::size_t n_actions() const override;

@@ -1,0 +1,260 @@
+"""
+What the hierarchy is worth: the same body, task and budget, trained in several ways.
+
+    python -m benchmarks.muscles.compare METHOD [METHOD ...] [--env MuscleArmReach-v0] [--seeds 3] [--n-timesteps N]
+    python -m benchmarks.muscles.compare --report          # table and curves of what has been run
+
+Methods:
+
+hppo           joint targets, learned muscle network
+hppo_qp        joint targets, exact programme instead of the network: what the network's error costs
+hppo_frozen    joint targets, a network that only saw random poses
+hppo_torque    joint targets, the wanted torques applied without muscles: what the joint targets alone give
+ppo_muscles    SB3's PPO on the activations of the same body
+sac_muscles    SB3's SAC on the same
+ppo_torque     SB3's PPO on joint torques
+
+The first four know the body's moment arms and inertia, which the others do not. PPO has hppo's hyperparameters (``hppo.yml``),
+SAC those of SB3 with one gradient step for every step of the sixteen environments. Every run is evaluated on episodes of other
+seeds, deterministically, ten times on the way; the clock stands still meanwhile. Runs go one after the other, natively, with
+all cores. Each is one file ``results/muscles/ENV/METHOD_SEED.json``; running it again replaces it.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch as th
+import yaml
+from rich.console import Console
+from rich.table import Table
+from stable_baselines3 import PPO, SAC
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+
+from sb3_hrl.experiments.bench import describe_machine
+from sb3_hrl.hppo import HPPO
+from sb3_hrl.registry import get_spec
+from sb3_hrl.vec_env import NativeVecEnv
+from sb3_hrl.zoo.validation import normalise
+
+RESULTS = Path(__file__).parents[1] / "results" / "muscles"
+N_EVALUATIONS = 10
+N_EPISODES = {"on the way": 50, "at the end": 100}
+EVAL_SEED = 1_000_000
+# Method -> algorithm, actuation, and muscle_kwargs on top of the YAML's.
+METHODS: dict[str, tuple[type[BaseAlgorithm], str, dict[str, Any]]] = {
+    "hppo": (HPPO, "muscle_hrl", {}),
+    "hppo_qp": (HPPO, "muscle_hrl", {"low_level": "qp"}),
+    "hppo_frozen": (HPPO, "muscle_hrl", {"is_frozen": True}),
+    "hppo_torque": (HPPO, "muscle_hrl", {"low_level": "torque"}),
+    "ppo_muscles": (PPO, "muscle_e2e", {}),
+    "sac_muscles": (SAC, "muscle_e2e", {}),
+    "ppo_torque": (PPO, "torque", {}),
+}
+
+
+def read_hyperparams(env_id: str) -> dict[str, Any]:
+    """
+    :param env_id: the environment
+    :return: its section of ``hppo.yml``, without what belongs to the zoo
+    """
+    sections = yaml.safe_load(get_spec("hppo").hyperparams_path.read_text())
+    hyperparams = normalise(sections[env_id], HPPO)
+    hyperparams.pop("vec_env_wrapper")
+    for key in ("learning_rate", "clip_range"):
+        if isinstance(hyperparams[key], str):
+            start = float(hyperparams[key].removeprefix("lin_"))
+            hyperparams[key] = lambda progress_remaining, start=start: progress_remaining * start
+    return hyperparams
+
+
+def make_model(method: str, env: VecEnv, hyperparams: dict[str, Any], seed: int) -> BaseAlgorithm:
+    """
+    :param method: a key of ``METHODS``
+    :param env: the environments
+    :param hyperparams: of hppo
+    :param seed: of everything
+    :return: the model
+    """
+    algorithm, _, muscle_kwargs = METHODS[method]
+    common: dict[str, Any] = {"policy": "MlpPolicy", "env": env, "seed": seed, "device": "cpu"}
+    if algorithm is SAC:
+        return SAC(**common, gamma=hyperparams["gamma"], train_freq=1, gradient_steps=1)
+    kwargs = {key: value for key, value in hyperparams.items() if key != "policy"}
+    if algorithm is HPPO:
+        kwargs["muscle_kwargs"] = {**kwargs.get("muscle_kwargs", {}), **muscle_kwargs}
+        return HPPO(**common, **kwargs)
+    log_std = kwargs.pop("log_std", 0.0)
+    kwargs.pop("muscle_kwargs", None)
+    kwargs["policy_kwargs"] = {**kwargs.get("policy_kwargs", {}), "log_std_init": log_std}
+    return PPO(**common, **kwargs)
+
+
+class Evaluation(BaseCallback):
+    """
+    Evaluates ten times on the way, at equal distances, and stops the clock meanwhile.
+
+    :param env: other environments
+    :param n_timesteps: of the training
+    """
+
+    def __init__(self, env: VecEnv, n_timesteps: int) -> None:
+        super().__init__()
+        self.env, self.n_timesteps = env, n_timesteps
+        self.points: list[dict[str, float]] = []
+        self.begin = time.perf_counter()
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps >= self.n_timesteps * (len(self.points) + 1) / N_EVALUATIONS:
+            self.evaluate("on the way")
+        return True
+
+    def evaluate(self, when: str) -> None:
+        """Add one point."""
+        pause = time.perf_counter()
+        figures = evaluate(self.model, self.env, N_EPISODES[when])
+        self.points.append({"timesteps": self.num_timesteps, "seconds": pause - self.begin, **figures})
+        self.begin += time.perf_counter() - pause
+
+
+def evaluate(model: BaseAlgorithm, env: VecEnv, n_episodes: int) -> dict[str, float]:
+    """
+    :param model: the model
+    :param env: environments that the training does not see
+    :param n_episodes: how many episodes
+    :return: means over the episodes
+    """
+    normalize = model.get_vec_normalize_env()
+    if normalize is not None:
+        assert isinstance(env, VecNormalize)
+        env.obs_rms = normalize.obs_rms
+    last: list[dict[str, Any]] = []
+
+    def keep_last(variables: dict[str, Any], _: dict[str, Any]) -> None:
+        if variables["done"]:
+            last.append(dict(variables["info"]))
+
+    env.seed(EVAL_SEED)
+    rewards, lengths = evaluate_policy(model, env, n_episodes, callback=keep_last, return_episode_rewards=True)
+    figures = {"reward": float(np.mean(rewards)), "length": float(np.mean(lengths))}
+    if "is_success" in last[0]:
+        figures["success"] = float(np.mean([info["is_success"] for info in last]))
+    for key in ("x_position", "mean_speed", "target_speed", "effort"):
+        if key in last[0]:
+            figures[key] = float(np.mean([info[key] for info in last]))
+    if "terminal_reason" in last[0]:
+        figures["falls"] = float(np.mean([not info["TimeLimit.truncated"] for info in last]))
+    return figures
+
+
+def train(method: str, env_id: str, seed: int, n_timesteps: int | None) -> dict[str, Any]:
+    """
+    :param method: a key of ``METHODS``
+    :param env_id: the environment
+    :param seed: of everything
+    :param n_timesteps: of the training; by default the YAML's
+    :return: the run's figures
+    """
+    hyperparams = read_hyperparams(env_id)
+    n_envs, total = hyperparams.pop("n_envs"), int(hyperparams.pop("n_timesteps"))
+    is_normalized = hyperparams.pop("normalize", False)
+    total = total if n_timesteps is None else n_timesteps
+    env_kwargs = {"actuation": METHODS[method][1]}
+    env: VecEnv = NativeVecEnv(env_id, n_envs, env_kwargs=env_kwargs)
+    eval_env: VecEnv = NativeVecEnv(env_id, 10, env_kwargs=env_kwargs)
+    if is_normalized:
+        env = VecNormalize(env, gamma=hyperparams["gamma"])
+        eval_env = VecNormalize(eval_env, training=False, norm_reward=False)
+    evaluation = Evaluation(eval_env, total)
+    model = make_model(method, env, hyperparams, seed)
+    evaluation.begin = time.perf_counter()
+    model.learn(total, callback=evaluation, progress_bar=True)
+    seconds = time.perf_counter() - evaluation.begin
+    figures = evaluate(model, eval_env, N_EPISODES["at the end"])
+    model_file = RESULTS.parent / "models" / f"{env_id}_{method}_{seed}"
+    model.save(model_file)
+    if isinstance(env, VecNormalize):
+        env.save(f"{model_file}_vecnormalize.pkl")
+    env.close()
+    eval_env.close()
+    return {
+        "method": method,
+        "env_id": env_id,
+        "seed": seed,
+        "n_timesteps": model.num_timesteps,
+        "seconds": seconds,
+        "final": figures,
+        "curve": evaluation.points,
+        "machine": describe_machine(),
+    }
+
+
+def report(env_id: str, figure: str) -> None:
+    """
+    Print a table and draw the curves: interquartile means with 95 % stratified bootstrap intervals.
+
+    :param env_id: the environment
+    :param figure: which of the figures, such as ``success``
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+    from rliable import library, metrics
+
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for file in sorted((RESULTS / env_id).glob("*.json")):
+        run = json.loads(file.read_text())
+        runs.setdefault(run["method"], []).append(run)
+    table = Table("method", "seeds", f"{figure}, IQM [95 %]", "each", "steps", "wall clock (s)", title=env_id)
+    plot, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    for method in [name for name in METHODS if name in runs]:
+        scores = {method: np.array([[run["final"][figure]] for run in runs[method]])}
+        iqm, interval = library.get_interval_estimates(scores, lambda x: np.array([metrics.aggregate_iqm(x)]), reps=2000)
+        low, high = interval[method][:, 0]
+        each = " ".join(f"{value:.2f}" for value in scores[method].ravel())
+        seconds = np.median([run["seconds"] for run in runs[method]])
+        steps = runs[method][0]["n_timesteps"]
+        cell = f"{iqm[method][0]:.2f} [{low:.2f}, {high:.2f}]"
+        table.add_row(method, str(len(runs[method])), cell, each, f"{steps:,}", f"{seconds:.0f}")
+        for column, key in zip(axes, ("timesteps", "seconds"), strict=True):
+            x = np.mean([[point[key] for point in run["curve"]] for run in runs[method]], axis=0)
+            y = np.array([[point[figure] for point in run["curve"]] for run in runs[method]])
+            column.plot(x, np.median(y, axis=0), marker="o", markersize=3, label=method)
+            column.fill_between(x, y.min(axis=0), y.max(axis=0), alpha=0.15)
+    for column, label in zip(axes, ("environment steps", "seconds of training"), strict=True):
+        column.set(xlabel=label, ylabel=f"{figure} (median, range over seeds)")
+        column.grid(alpha=0.3)
+    axes[0].legend()
+    plot.savefig(RESULTS / f"{env_id}_{figure}.png", dpi=110)
+    Console(width=130).print(table)
+
+
+def main() -> None:
+    """Train what is named, or report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("methods", nargs="*", choices=[[], *METHODS], help="what to train")
+    parser.add_argument("--env", default="MuscleArmReach-v0")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds 0, 1, ... (default: 3)")
+    parser.add_argument("--n-timesteps", type=int, default=None)
+    parser.add_argument("--report", nargs="?", const="success", default=None, metavar="FIGURE", help="default: success")
+    args = parser.parse_args()
+    th.set_num_threads(1)
+    for seed in range(args.seeds):
+        for method in args.methods:
+            run = train(method, args.env, seed, args.n_timesteps)
+            (RESULTS / args.env).mkdir(parents=True, exist_ok=True)
+            (RESULTS / args.env / f"{method}_{seed}.json").write_text(json.dumps(run, indent=1) + "\n")
+            print(method, seed, {key: round(value, 3) for key, value in run["final"].items()}, f"{run['seconds']:.0f} s")
+    if args.report:
+        report(args.env, args.report)
+
+
+if __name__ == "__main__":
+    main()
