@@ -10,7 +10,7 @@ BUILD_INPUTS := pyproject.toml CMakeLists.txt scripts/setup.sh $(wildcard startu
 	$(shell find native -type f \( -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt \))
 
 help:
-	@echo "make train         train the default agent for about two minutes, show it before and after"
+	@echo "make train         train a muscle-driven arm for about a minute, show it before and after"
 	@echo "make test          run the tests"
 	@echo "make venv          only set up $(VENV)"
 	@echo "make checks        formatting, lint, types, tests"

@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     quickstart = commands.add_parser("quickstart", help="train the default agent, and show it before and after")
     quickstart.add_argument(
-        "--n-timesteps", type=_positive, default=None, help="decisions to train for (default: about two minutes)"
+        "--n-timesteps", type=_positive, default=None, help="decisions to train for (default: about a minute)"
     )
     quickstart.add_argument(
         "--n-episodes", type=_positive, default=20, help="episodes to evaluate before and after (default: 20)"

@@ -25,7 +25,7 @@ def test_it_shows_before_and_after(finished: tuple[Path, str]) -> None:
     assert len(rewards) == 2
     assert rewards[0] != rewards[1]
     (run,) = re.findall(r"^Run +(\S+)", output, re.MULTILINE)
-    assert (cwd / run / "Hopper-v5.zip").is_file()
+    assert (cwd / run / "MuscleArmReach-v0.zip").is_file()
     (tensorboard_log,) = re.findall(r"tensorboard --logdir (\S+)", output)
     assert list((cwd / tensorboard_log).rglob("events.*"))
 
