@@ -6,6 +6,7 @@ A film strip of a trained model: ``python -m benchmarks.muscles.film MODEL.zip -
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import imageio.v3 as imageio
@@ -31,7 +32,7 @@ def film(model_file: str, env_id: str, seed: int, steps: list[int], size: tuple[
         env = VecNormalize.load(str(statistics), env)
         env.training = False
     env.seed(seed)
-    model, obs, pictures = HPPO.load(model_file, device="cpu"), env.reset(), []
+    model, obs, pictures = HPPO.load(model_file, device="cpu"), env.reset(), list[Any]()
     for step in range(steps[-1] + 1):
         if step in steps:
             pictures.append(env.render())

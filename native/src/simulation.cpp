@@ -93,7 +93,8 @@ void Simulation::step(const float* action, int n_hold, double gamma, const StepR
   Outcome outcome = advance(action, row);
   if (row.sample != nullptr && task_->n_sample() > 0) {
     std::copy_n(controller_->sample(), task_->n_sample(), row.sample);
-    if (outcome.is_unstable) std::fill_n(row.sample, task_->n_sample(), 0.0f);
+    // Nobody is to learn from it.
+    if (outcome.is_unstable) std::fill_n(row.sample, task_->n_sample(), std::numeric_limits<float>::quiet_NaN());
   }
   int n_held = 1;
   double reward = outcome.reward;

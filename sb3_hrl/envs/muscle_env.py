@@ -12,9 +12,9 @@ import numpy as np
 from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 
 from sb3_hrl.carried import MUSCLE_SAMPLE, unpack
-from sb3_hrl.envs.task import Term, known_terms, load_task
+from sb3_hrl.envs.task import Task, Term, known_terms, load_task
 from sb3_hrl.envs.terms import ARRAYS, RESETS, STEP_ONLY, VALUES, Arguments, Moment, field_rows
-from sb3_hrl.muscle import MuscleControl, MuscleInterface
+from sb3_hrl.muscle import MuscleControl, MuscleInterface, Muscles
 from sb3_hrl.philox import RandomStream
 
 _BREAKDOWNS = [int(getattr(mujoco.mjtWarning, f"mjWARN_BAD{what}")) for what in ("QPOS", "QVEL", "QACC")]
@@ -84,6 +84,11 @@ class MuscleEnv(gym.Env[np.ndarray, np.ndarray]):
             self.model, self.data, default_camera_config, width, height, max_geom, camera_id, camera_name, visual_options
         )
 
+    @property
+    def muscle_task(self) -> Task:
+        """The task; HPPO asks for it."""
+        return self.task
+
     # --- muscles --------------------------------------------------------------------------------------------------------
 
     def set_muscles(self, muscles: Any) -> None:
@@ -92,6 +97,8 @@ class MuscleEnv(gym.Env[np.ndarray, np.ndarray]):
         """
         if self.control is None:
             raise ValueError(f"{self.task.id} has no muscles")
+        if isinstance(muscles, Muscles):
+            muscles.check_body(self.task.body, self.task.id)
         version = getattr(muscles, "version", None)
         if version is None or version != self._muscles_version:
             self.control.set_muscles(muscles)
@@ -140,7 +147,8 @@ class MuscleEnv(gym.Env[np.ndarray, np.ndarray]):
             row = np.full(max((_stop(at) for at in self.task.info_columns.values()), default=0), np.nan)
             info = self.task.info(row) | {"unstable": True}
         if self.control is not None and self.control.sample.size:
-            info[MUSCLE_SAMPLE] = self.control.sample.copy()
+            # Nobody is to learn from a breakdown.
+            info[MUSCLE_SAMPLE] = self.control.sample.copy() if is_sound else np.full_like(self.control.sample, np.nan)
         limit = self.task.max_episode_steps
         if self.render_mode == "human":
             self.render()

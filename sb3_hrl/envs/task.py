@@ -183,6 +183,7 @@ class Task:
     :param task_hash: SHA-256 of everything else that changes a result
     :param spec: the task in numbers
     :param muscles: how its muscles are driven, with every number written out; None where the action is the control
+    :param body: ``MuscleInterface.body``; empty without muscles
     :param actions: the actions that the file lists, as controls [n, n_controls], float32; None if it lists none
     """
 
@@ -202,6 +203,7 @@ class Task:
     task_hash: str
     spec: TaskSpec = field(repr=False)
     muscles: MuscleSettings | None = None
+    body: str = ""
     actions: np.ndarray | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -411,6 +413,7 @@ class _Reader:
             task_hash=_hash(spec, actions),
             spec=spec,
             muscles=muscles,
+            body="" if interface is None else interface.body,
             actions=actions,
         )
 

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -16,10 +16,11 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedul
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from sb3_hrl.carried import MUSCLE_SAMPLE, Carried, carry
-from sb3_hrl.hppo.muscle_level import MuscleConfig, MuscleLevel, find_task, read_body
+from sb3_hrl.envs.task import Task
+from sb3_hrl.hppo.muscle_level import MuscleConfig, MuscleLevel, find_task, is_number, read_body
 from sb3_hrl.hppo.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
 from sb3_hrl.registry import suggest
-from sb3_hrl.rollout.native_rollout import collect_native, default_shard_size, why_lockstep
+from sb3_hrl.rollout.native_rollout import collect_native, default_shard_size, read_actions, why_lockstep
 from sb3_hrl.rollout.normalization import FrozenNormalization
 from sb3_hrl.rollout.time_aware import TimeAwareCallback, TimeAwareDictRolloutBuffer, TimeAwareRolloutBuffer
 from sb3_hrl.wrappers import ActionHold
@@ -74,7 +75,6 @@ class HPPO(PPO):
     muscle_body: dict[str, Any] | None = None
     # None without muscles. Its networks and optimiser are saved with the model.
     muscle_level: MuscleLevel | None = None
-    is_pretrained: bool = False
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class HPPO(PPO):
         log_std_end: float | None = None,
         learn_std: bool = True,
     ) -> None:
-        self.check_arguments(muscle_kwargs=muscle_kwargs)
+        self.check_arguments(muscle_kwargs, log_std)
         if rollout not in ("auto", "native", "lockstep"):
             raise ValueError(f"HPPO: rollout: expected 'auto', 'native' or 'lockstep', got {rollout!r}")
         self.rollout = rollout
@@ -148,14 +148,18 @@ class HPPO(PPO):
         )
 
     @staticmethod
-    def check_arguments(muscle_kwargs: Any = None, **_: Any) -> None:
+    def check_arguments(muscle_kwargs: Any = None, log_std: Any = None, **_: Any) -> None:
         """
         Check what can be checked without an environment; a YAML file is checked so before one exists.
 
         :param muscle_kwargs: the constructor's
+        :param log_std: the constructor's
         :raises ValueError: that names the argument, what was expected and what came
         """
-        MuscleConfig.from_kwargs(muscle_kwargs)
+        MuscleConfig.from_kwargs(muscle_kwargs).check_base()
+        for number in log_std.values() if isinstance(log_std, Mapping) else [log_std]:
+            if number is not None and not is_number(number):
+                raise ValueError(f"log_std: expected a number, or one for each group, got {log_std!r}")
 
     def _setup_model(self) -> None:
         # SB3's own buffers come from a saved PPO.
@@ -187,17 +191,10 @@ class HPPO(PPO):
     def _meet_muscles(self) -> None:
         """See whether the environments are driven by muscles, and make them; those of a loaded model must be the same."""
         task = None if self.env is None else find_task(self.env)
-        if task is not None:
-            body = read_body(task)
-            if self.muscle_body is not None:
-                for key in ("joints", "muscles", "pattern", "has_cascade"):
-                    if self.muscle_body[key] != body[key]:
-                        raise ValueError(
-                            f"HPPO: the model's muscles are not those of {task.id}: {key}: the model has "
-                            f"{self.muscle_body[key]}, the environment {body[key]}"
-                        )
-            else:
-                self.muscle_body = body
+        if task is not None and self.muscle_body is None:
+            self.muscle_body = read_body(task)
+        elif task is not None:
+            self._check_body(task)
         elif self.env is not None and self.muscle_kwargs and self.verbose >= 1:
             print("muscle_kwargs have no effect: the environment is not driven by a model's muscles")
         if self.muscle_body is None:
@@ -210,7 +207,18 @@ class HPPO(PPO):
             self.seed or 0,
             self.device,
         )
-        self.muscle_body["levels"] = self.muscle_level.widths
+        if self.muscle_level.learner is not None:
+            self.muscle_body["levels"] = self.muscle_level.widths
+
+    def _check_body(self, task: Task) -> None:
+        body = read_body(task)
+        assert self.muscle_body is not None
+        for key in ("joints", "muscles", "pattern", "has_cascade"):
+            if self.muscle_body[key] != body[key]:
+                raise ValueError(
+                    f"HPPO: the model's muscles are not those of {task.id}: {key}: the model has "
+                    f"{self.muscle_body[key]}, the environment {body[key]}"
+                )
 
     def _hand_over_muscles(self) -> None:
         if self.muscle_level is not None:
@@ -222,7 +230,7 @@ class HPPO(PPO):
         Keep one step's tuples for the muscles to learn from.
 
         :param infos: of the step [E]
-        :param actions: that led to it [E, n_actions]
+        :param actions: that led to it, as the environments took them [E, n_actions]
         """
         if self.muscle_level is not None:
             samples = np.stack([info[MUSCLE_SAMPLE] for info in infos])
@@ -243,7 +251,9 @@ class HPPO(PPO):
         """Set the standard deviations of the actions that do not come from the policy itself."""
         parameter = getattr(self.policy, "log_std", None)
         if not isinstance(parameter, th.nn.Parameter):
-            raise ValueError("HPPO: log_std, log_std_end, learn_std: the policy has no standard deviation of its own")
+            if self.verbose >= 1:
+                print("log_std, log_std_end and learn_std have no effect: the policy's actions have no standard deviation")
+            return
         names = [] if self.muscle_body is None else list(self.muscle_body["joints"])
         n_actions = parameter.shape[-1]
         given = {"targets": self.log_std} if isinstance(self.log_std, int | float) else dict(self.log_std or {})
@@ -300,7 +310,7 @@ class HPPO(PPO):
                 self, env, callback, rollout_buffer, n_rollout_steps, shard_size, *noise, samples=samples
             )
             if level is not None:
-                level.buffer.fill(level.cascade_weights(rollout_buffer.actions))
+                level.buffer.fill(level.cascade_weights(read_actions(self, rollout_buffer)[1]))
             return is_going_on
         callback.update_locals({"n_held": None})  # no native rollout
         if not (self.freeze_normalization and isinstance(env, VecNormalize)):
@@ -351,9 +361,8 @@ class HPPO(PPO):
             task = find_task(self.env)
             if task is None:
                 raise ValueError("HPPO: the model has muscles, and the environments are not driven by them")
-            if not self.is_pretrained:
-                self.muscle_level.pretrain(task, progress_bar=self.verbose >= 1)
-                self.is_pretrained = True
+            self._check_body(task)
+            self.muscle_level.pretrain(task, progress_bar=self.verbose >= 1)
             self._hand_over_muscles()
         return super()._setup_learn(*args, **kwargs)
 

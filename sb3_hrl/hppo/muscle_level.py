@@ -1,7 +1,8 @@
 """The lower level of HPPO: what turns wanted joint torques into muscle activations, and learns while the policy trains."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import mujoco
@@ -43,7 +44,7 @@ class MuscleConfig:
     :param max_grad_value: limit of each of its numbers, None for none
     :param effort_weight: of the squared activations in the loss
     :param pre_activation_weight: of the squared pre-activations in the loss
-    :param loss_scale: what torques are divided by in the loss, Nm; by default half of the scale of the inputs
+    :param loss_scale: what torques are divided by in the loss, Nm; by default a quarter of the scale of the inputs
     :param reservoir_size: how many tuples of earlier rollouts are kept to learn from
     :param n_pretrain: tuples from random poses that the network learns from before the policy begins; zero for none
     :param pretrain_epochs: how often each of them is used
@@ -78,27 +79,80 @@ class MuscleConfig:
         :raises ValueError: that names the key, what was expected and what came
         """
         known = {item.name for item in fields(cls)}
+        if muscle_kwargs is not None and not isinstance(muscle_kwargs, Mapping):
+            raise ValueError(f"muscle_kwargs: expected a mapping, got {muscle_kwargs!r}")
         given = dict(muscle_kwargs or {})
-        for key in given:
+        for key, value in given.items():
             if key not in known:
                 raise ValueError(f"muscle_kwargs: there is no {key!r}{suggest(str(key), known)}")
+            is_right, expected = _CHECKS[key]
+            if not is_right(value):
+                hint = suggest(str(value), LOW_LEVELS) if key == "low_level" else ""
+                raise ValueError(f"muscle_kwargs: {key}: expected {expected}, got {value!r}{hint}")
         if "hidden" in given:
-            given["hidden"] = tuple(given["hidden"]) if isinstance(given["hidden"], list | tuple) else (given["hidden"],)
+            given["hidden"] = tuple(given["hidden"])
         config = cls(**given)
-        if config.low_level not in LOW_LEVELS:
-            hint = suggest(str(config.low_level), LOW_LEVELS)
-            raise ValueError(f"muscle_kwargs: low_level: expected {', '.join(LOW_LEVELS)}, got {config.low_level!r}{hint}")
-        for key, low in (("n_epochs", 1), ("batch_size", 1), ("pretrain_epochs", 1), ("n_pretrain", 0), ("reservoir_size", 0)):
-            _check_whole(key, getattr(config, key), low)
-        for width in config.hidden:
-            _check_whole("hidden", width, 1)
-        try:
-            _schedule(config.learning_rate)
-        except ValueError:
-            raise ValueError(
-                f"muscle_kwargs: learning_rate: expected a number or lin_<number>, got {config.learning_rate!r}"
-            ) from None
+        if config.base is not None and config.torque_scale is not None:
+            raise ValueError("muscle_kwargs: torque_scale: a cascade has that of its base; leave one of them out")
         return config
+
+    def check_base(self) -> None:
+        """
+        :raises ValueError: if there is no such file; a model that is loaded no longer needs it
+        """
+        if self.base is not None and not (Path(self.base).is_file() or Path(f"{self.base}.zip").is_file()):
+            raise ValueError(f"muscle_kwargs: base: there is no file {self.base!r}")
+
+
+def is_number(value: Any, low: float = -np.inf) -> bool:
+    """
+    :param value: anything
+    :param low: what it must be above
+    :return: whether it is a finite number
+    """
+    is_real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    return is_real and bool(low < value < np.inf)
+
+
+def _is_whole(value: Any, low: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= low
+
+
+def _is_rate(value: Any) -> bool:
+    try:
+        return callable(value) or is_number(float(value.removeprefix("lin_")) if isinstance(value, str) else value, 0)
+    except ValueError:
+        return False
+
+
+_POSITIVE = lambda value: is_number(value, 0), "a number > 0"
+_POSITIVE_OR_NONE = lambda value: value is None or is_number(value, 0), "a number > 0, or null"
+_NOT_NEGATIVE = lambda value: is_number(value) and value >= 0, "a number >= 0"
+_FROM_ONE = lambda value: _is_whole(value, 1), "a whole number >= 1"
+_FROM_ZERO = lambda value: _is_whole(value, 0), "a whole number >= 0"
+# For each key whether a value is right, and what is.
+_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "low_level": (lambda value: value in LOW_LEVELS, ", ".join(LOW_LEVELS)),
+    "hidden": (
+        lambda value: isinstance(value, list | tuple) and all(_is_whole(width, 1) for width in value),
+        "a list of whole numbers >= 1",
+    ),
+    "torque_scale": _POSITIVE_OR_NONE,
+    "learning_rate": (_is_rate, "a number > 0, or lin_<number>"),
+    "n_epochs": _FROM_ONE,
+    "batch_size": _FROM_ONE,
+    "max_grad_norm": _POSITIVE_OR_NONE,
+    "max_grad_value": _POSITIVE_OR_NONE,
+    "effort_weight": _NOT_NEGATIVE,
+    "pre_activation_weight": _NOT_NEGATIVE,
+    "loss_scale": _POSITIVE_OR_NONE,
+    "reservoir_size": _FROM_ZERO,
+    "n_pretrain": _FROM_ZERO,
+    "pretrain_epochs": _FROM_ONE,
+    "pretrain_learning_rate": _POSITIVE,
+    "is_frozen": (lambda value: isinstance(value, bool), "true or false"),
+    "base": (lambda value: value is None or isinstance(value, str), "the file of a saved model, or null"),
+}
 
 
 def _schedule(learning_rate: Any) -> Any:
@@ -109,17 +163,12 @@ def _schedule(learning_rate: Any) -> Any:
     return (lambda progress_remaining: progress_remaining * start) if learning_rate.startswith("lin_") else start
 
 
-def _check_whole(key: str, value: Any, low: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise ValueError(f"muscle_kwargs: {key}: expected whole numbers >= {low}, got {value!r}")
-
-
 def find_task(env: VecEnv) -> Task | None:
     """
     :param env: environments
     :return: their task, if a model's muscles drive them
     """
-    task = env.get_attr("task", indices=[0])[0] if env.has_attr("task") else None
+    task = env.get_attr("muscle_task", indices=[0])[0] if env.has_attr("muscle_task") else None
     is_driven = isinstance(task, Task) and task.muscles is not None and task.muscles.actuation == "muscle_hrl"
     return task if is_driven else None
 
@@ -136,6 +185,7 @@ def read_body(task: Task) -> dict[str, Any]:
         "muscles": list(interface.muscle_names),
         "pattern": interface.pattern.tolist(),
         "torque_reach": interface.torque_reach.tolist(),
+        "digest": interface.body,
         "has_cascade": task.muscles.has_cascade,
     }
 
@@ -171,7 +221,11 @@ class MuscleLevel:
         self.buffer = MuscleBuffer(n_steps, n_envs, n_packed, n_coords)
         self.learner: MuscleLearner | None = None
         self._muscles: Muscles | None = None
+        self._body = str(body["digest"])
+        self.is_pretrained = False
         if config.low_level != "network":
+            if self.has_cascade:
+                raise ValueError(f"the low level {config.low_level} has no levels: set env_kwargs has_cascade: false")
             return
         widths = body.get("levels")
         if config.base is not None and not widths:
@@ -215,9 +269,9 @@ class MuscleLevel:
         """What the environments get: a copy of the network as it is now."""
         if self._muscles is None:
             if self.learner is not None:
-                self._muscles = self.learner.network.to_muscles()
+                self._muscles = replace(self.learner.network.to_muscles(), body=self._body)
             else:
-                self._muscles = Muscles(self.config.low_level, qp_torque_scale=self._qp_scale)
+                self._muscles = Muscles(self.config.low_level, qp_torque_scale=self._qp_scale, body=self._body)
         return self._muscles
 
     def cascade_weights(self, actions: np.ndarray) -> np.ndarray | float:
@@ -231,14 +285,15 @@ class MuscleLevel:
 
     def pretrain(self, task: Task, progress_bar: bool) -> None:
         """
-        Learn from random poses.
+        Learn from random poses, once.
 
         :param task: the body
         :param progress_bar: whether to show how far it is
         """
-        if self.learner is None or not self.config.n_pretrain:
+        if self.learner is None or not self.config.n_pretrain or self.is_pretrained:
             return
         assert task.muscles is not None
+        self.is_pretrained = True
         tuples = random_tuples(_interface(task), task.muscles, self.config.n_pretrain, self._seed, progress_bar=progress_bar)
         rate = self.config.pretrain_learning_rate
         pretrain(self.learner, tuples, self.config.pretrain_epochs, rate, progress_bar=progress_bar)
@@ -264,15 +319,16 @@ class MuscleLevel:
         """
         :return: of the learner; empty without one
         """
-        return {} if self.learner is None else self.learner.state_dict()
+        return {} if self.learner is None else {**self.learner.state_dict(), "is_pretrained": self.is_pretrained}
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
         """
         :param state: of a level of the same sizes
         :param strict: as SB3 asks for; it always is
         """
-        if self.learner is not None:
+        if self.learner is not None and state:  # else the model was saved without a network, and gets a new one
             self.learner.load_state_dict(state)
+            self.is_pretrained = bool(state["is_pretrained"])
             self._muscles = None
 
 

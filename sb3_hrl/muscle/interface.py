@@ -7,6 +7,7 @@ So the joint torques of all muscles are ``torque_per_activation @ activation + p
 low level inverts. Where MuJoCo adds something of its own, that identity breaks, and the model is refused.
 """
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -134,6 +135,12 @@ class MuscleInterface:
             self._entries[index % self.n_muscles].append(index // self.n_muscles)
         self.reach_low, self.reach_high = np.zeros((2, self.n_coords))
         self.identity_error = self._check_identity()
+
+    @property
+    def body(self) -> str:
+        """A digest of which joints and muscles there are, and which muscle moves which joint."""
+        content = repr((self.joint_names, self.muscle_names, self.pattern.tolist()))
+        return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
     # --- which coordinates ----------------------------------------------------------------------------------------------
 

@@ -150,6 +150,8 @@ class MuscleLearner:
                 loss = muscle_loss(
                     self.pattern, packed, torque, u, self.loss_scale, self.effort_weight, self.pre_activation_weight
                 ).total
+                if not th.isfinite(loss):
+                    continue  # torques beyond all bounds, of a simulation about to break down
                 self.optimizer.zero_grad()
                 loss.backward()
                 if self.max_grad_value is not None:
@@ -158,7 +160,7 @@ class MuscleLearner:
                     nn.utils.clip_grad_norm_(self.parameters, self.max_grad_norm)
                 self.optimizer.step()
                 losses.append(loss.detach())
-        return float(th.stack(losses).mean())
+        return float(th.stack(losses).mean()) if losses else float("nan")
 
     def remember(self, tuples: np.ndarray) -> None:
         """
@@ -254,6 +256,7 @@ class MuscleLearner:
             "generator": self.generator.get_state(),
             "reservoir": th.from_numpy(self.reservoir.copy()),
             "n_seen": self.n_seen,
+            "loss_scale": self.loss_scale.cpu(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -261,10 +264,12 @@ class MuscleLearner:
         :param state: of a learner of the same sizes
         """
         reservoir = state["reservoir"].cpu().numpy()
-        if reservoir.shape != self.reservoir.shape:
-            raise ValueError(f"reservoir: expected the shape {self.reservoir.shape}, got {reservoir.shape}")
+        n_kept = min(len(reservoir), len(self.reservoir))
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"].cpu())
-        self.reservoir[:] = reservoir
-        self.n_seen = int(state["n_seen"])
+        self.loss_scale = state["loss_scale"].to(self.device)
+        # One of another size goes on with what fits, and fills up.
+        self.reservoir[:n_kept] = reservoir[:n_kept]
+        is_same_size = len(reservoir) == len(self.reservoir)
+        self.n_seen = int(state["n_seen"]) if is_same_size else min(int(state["n_seen"]), n_kept)

@@ -34,6 +34,7 @@ class Muscles:
     :param torque_scale: ``[D]`` float32, the same for the wanted torques
     :param qp_torque_scale: of the quadratic programme, Nm
     :param qp_effort: its weight of the squared activations
+    :param body: ``MuscleInterface.body`` of the body that they are for; empty for any
     """
 
     low_level: str = "network"
@@ -42,6 +43,7 @@ class Muscles:
     torque_scale: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
     qp_torque_scale: float = DEFAULT_TORQUE_SCALE
     qp_effort: float = DEFAULT_EFFORT
+    body: str = ""
     version: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -50,7 +52,9 @@ class Muscles:
             raise ValueError(f"low_level: expected {', '.join(LOW_LEVELS)}, got {self.low_level!r}{hint}")
         if (self.low_level == "network") != bool(self.levels):
             raise ValueError(f"levels: expected networks for the low level network only, got {len(self.levels)}")
-        digest = hashlib.blake2b(repr((self.low_level, self.qp_torque_scale, self.qp_effort)).encode(), digest_size=16)
+        digest = hashlib.blake2b(
+            repr((self.low_level, self.qp_torque_scale, self.qp_effort, self.body)).encode(), digest_size=16
+        )
         layers = [array for level in self.levels for layer in level for array in layer]
         for array in (self.packed_scale, self.torque_scale, *layers):
             if array.dtype != np.float32:
@@ -64,6 +68,17 @@ class Muscles:
 
     def __hash__(self) -> int:
         return hash(self.version)
+
+    def check_body(self, body: str, name: str) -> None:
+        """
+        :param body: ``MuscleInterface.body`` of an environment
+        :param name: of that environment
+        :raises ValueError: if the muscles are for another body
+        """
+        if self.body not in ("", body):
+            raise ValueError(
+                f"{name}: the model's muscles are for another body: its joints or muscles are others, or in another order"
+            )
 
     def to_low_level(self) -> "LowLevel":
         """

@@ -124,9 +124,11 @@ def native_policy(policy: ActorCriticPolicy) -> Any:
     actor, critic = [*extractor.policy_net, policy.action_net], [*extractor.value_net, policy.value_net]
     name, scales = _read_distribution(policy)
     linear = [module for module in (*actor, *critic) if isinstance(module, nn.Linear)]
-    places = [tensor.data_ptr() for module in linear for tensor in (module.weight, module.bias)]
+    tensors = [tensor for module in linear for tensor in (module.weight, module.bias)]
+    places = [tensor.data_ptr() for tensor in tensors]
+    is_shared = all(tensor.is_cpu and tensor.is_contiguous() for tensor in tensors)
     handed = _handed.get(policy)
-    if handed is not None and handed.places == places and policy.device.type == "cpu":
+    if handed is not None and handed.places == places and is_shared:
         handed.policy.set_scales(scales)
         return handed.policy
     made = native.load().MlpPolicy(_read_layers(actor), _read_layers(critic), name, scales)
@@ -282,8 +284,12 @@ def _bootstrap(
     buffer.rewards[where] += np.where(n_held == 1, np.float32(model.gamma) * values, after_hold)
 
 
-def _read_actions(model: OnPolicyAlgorithm, buffer: TimeAwareRolloutBuffer) -> tuple[np.ndarray, np.ndarray]:
-    """The actions of a rollout as the policy gives them, and as the environments take them [T, E, ...]."""
+def read_actions(model: OnPolicyAlgorithm, buffer: TimeAwareRolloutBuffer) -> tuple[np.ndarray, np.ndarray]:
+    """
+    :param model: whose policy
+    :param buffer: a finished rollout
+    :return: its actions as the policy gave them, and as the environments took them [T, E, ...]
+    """
     space = model.action_space
     if not isinstance(space, spaces.Box):
         actions = buffer.actions.reshape(*buffer.rewards.shape, *space.shape)  # type: ignore[misc]
@@ -304,7 +310,7 @@ def _replay(
     terminal_obs: np.ndarray,
 ) -> bool:
     """Show every step to the callbacks, as SB3's ``collect_rollouts`` would have. False if one of them stops the training."""
-    actions, clipped_actions = _read_actions(model, buffer)
+    actions, clipped_actions = read_actions(model, buffer)
     last_obs: Any = model._last_obs
     callback.update_locals(
         {

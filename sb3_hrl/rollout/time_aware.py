@@ -77,7 +77,7 @@ class TimeAwareCallback(CallbackList):
         buffer = self.model.rollout_buffer  # type: ignore[attr-defined]
         buffer.n_held[buffer.pos] = n_held
         self.model.count_decisions(n_held)  # type: ignore[attr-defined]
-        self.model.keep_samples(infos, self.locals["actions"])  # type: ignore[attr-defined]
+        self.model.keep_samples(infos, self.locals["clipped_actions"])  # type: ignore[attr-defined]
         continue_training = super()._on_step()
         for index, n in enumerate(n_held):
             is_timeout = infos[index].get("TimeLimit.truncated", False) and "terminal_observation" in infos[index]

@@ -227,6 +227,7 @@ class NativeVecEnv(VecEnv):
         """
         if self.task.muscles is None or self.task.muscles.actuation != "muscle_hrl":
             return
+        muscles.check_body(self.task.body, self.task.id)
         if self._muscles is None or self._muscles.version != muscles.version:
             self._engine.set_low_level(muscles.to_native())
             self._muscles = muscles
@@ -364,7 +365,7 @@ class EnvView:
         self._twin: gym.Env | None = None
         task = venv.task
         self.observation_space, self.action_space, self.dt = task.observation_space, task.action_space, task.dt
-        self.task, self.render_mode = task, venv._render_mode
+        self.muscle_task, self.render_mode = task, venv._render_mode
         self.spec = None if venv._env_id.endswith((".yaml", ".yml")) else gym.spec(venv._env_id)
         self.metadata = dict(task.metadata)
 

@@ -18,7 +18,7 @@ from sb3_hrl.vec_env.recipe import monitor_folder
 from sb3_hrl.zoo.hook import LazyAlgorithms
 from sb3_hrl.zoo.samplers import MUSCLE_KWARGS
 from sb3_hrl.zoo.tuning import heartbeat_studies
-from sb3_hrl.zoo.validation import ConfigError, check_config, find_config, normalise
+from sb3_hrl.zoo.validation import ConfigError, check_config, find_config, normalise, read_section
 
 if TYPE_CHECKING:
     import optuna
@@ -65,6 +65,11 @@ class PluginExperimentManager(ExperimentManager):
                 self.config, self.env_name.gym_id, algorithm, is_atari=self._is_atari, overrides=self.custom_hyperparams
             )
         hyperparams, saved_hyperparams = super().read_hyperparameters()
+        section = read_section(self.config, self.env_name.gym_id, self._is_atari)
+        if MUSCLE_KWARGS in section and hyperparams[MUSCLE_KWARGS] != section[MUSCLE_KWARGS]:
+            # A trial, or the command line, says some of them; the file says the others.
+            merged = {**section[MUSCLE_KWARGS], **hyperparams[MUSCLE_KWARGS]}
+            hyperparams[MUSCLE_KWARGS] = saved_hyperparams[MUSCLE_KWARGS] = merged
         if self._eval_env_kwargs_args is not None:
             # So that enjoy and record_video find it, as they find the YAML's.
             saved_hyperparams["eval_env_kwargs"] = self._eval_env_kwargs_args

@@ -56,8 +56,7 @@ def sample_hppo_params(trial: "optuna.Trial", n_actions: int, n_envs: int, addit
         }
     hyperparams = convert_hppo_params(params)
     if muscle_kwargs is not None:
-        # What the YAML file says and no trial varies.
-        hyperparams["muscle_kwargs"] = {**muscle_kwargs, **hyperparams["muscle_kwargs"]}
+        hyperparams[MUSCLE_KWARGS] = {**muscle_kwargs, **hyperparams[MUSCLE_KWARGS]}
     for name in ("n_steps", "batch_size", "gamma", "gae_lambda"):
         trial.set_user_attr(name, hyperparams[name])
     return hyperparams
@@ -87,8 +86,8 @@ def convert_hppo_params(params: dict[str, Any]) -> dict[str, Any]:
         "batch_size": 2 ** raw.pop("batch_size_pow"),
         "gamma": 1 - raw.pop("one_minus_gamma"),
         "gae_lambda": 1 - raw.pop("one_minus_gae_lambda"),
+        "log_std": raw.pop("log_std_init"),
         "policy_kwargs": {
-            "log_std_init": raw.pop("log_std_init"),
             "net_arch": {"pi": list(net_arch), "vf": list(net_arch)},
             "activation_fn": ACTIVATIONS[raw.pop("activation_fn")],
         },

@@ -130,6 +130,17 @@ def check_config(
         )
 
 
+def read_section(config: str, env_id: str, is_atari: bool) -> Mapping[str, Any]:
+    """
+    :param config: as ``check_config`` takes it, and has checked it
+    :param env_id: the environment
+    :param is_atari: whether the zoo takes it for an Atari environment
+    :return: the file's own hyperparameters for the environment
+    """
+    document, _ = _load(config)
+    return document[_choose_section(document, env_id, is_atari)]
+
+
 def find_config(config: str, presets: Path) -> str:
     """
     :param config: what the user gave: a file, the name of a Python package, or of a preset
@@ -301,7 +312,7 @@ def _check_key(key: Any, hyperparams: Mapping[str, Any], algorithm: type) -> Ite
         yield from _check_parts(key, value)
     else:
         problems = list(_check_value(key, value, expected[key], hyperparams, algorithm))
-        yield from problems or _check_further(algorithm, {key: value})
+        yield from problems or _check_further(algorithm, {key: _with_floats(value, {})})
 
 
 def _check_further(target: Any, kwargs: Mapping[str, Any]) -> Iterator[Problem]:

@@ -14,6 +14,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
+import sb3_hrl.envs
 from sb3_hrl.carried import CarriedActions
 from sb3_hrl.errors import NativeError
 from sb3_hrl.hppo import HPPO
@@ -173,7 +174,7 @@ def test_the_zip_holds_the_muscles(tmp_path: Path) -> None:
     assert is_equal(weights(model), weights(loaded))
     assert model.muscle_level is not None
     assert loaded.muscle_level is not None
-    assert loaded.is_pretrained
+    assert loaded.muscle_level.is_pretrained
     for name in ("network", "optimizer", "generator", "reservoir"):
         assert str(model.muscle_level.state_dict()[name]) == str(loaded.muscle_level.state_dict()[name])
     left, right = evaluate(model), evaluate(loaded)
@@ -294,12 +295,16 @@ def test_an_annealed_standard_deviation() -> None:
     [
         ({"muscle_kwargs": {"hiden": [8]}}, "muscle_kwargs: there is no 'hiden', did you mean 'hidden'"),
         ({"muscle_kwargs": {"low_level": "qd"}}, "muscle_kwargs: low_level: expected network, qp, torque, got 'qd'"),
-        ({"muscle_kwargs": {"batch_size": 0}}, "muscle_kwargs: batch_size: expected whole numbers >= 1, got 0"),
+        ({"muscle_kwargs": {"batch_size": 0}}, "muscle_kwargs: batch_size: expected a whole number >= 1, got 0"),
+        ({"muscle_kwargs": {"effort_weight": "abc"}}, "muscle_kwargs: effort_weight: expected a number >= 0, got 'abc'"),
+        ({"muscle_kwargs": {"is_frozen": "no"}}, "muscle_kwargs: is_frozen: expected true or false, got 'no'"),
+        ({"muscle_kwargs": {"base": "nope.zip"}}, "muscle_kwargs: base: there is no file 'nope.zip'"),
         (
             {"muscle_kwargs": {"learning_rate": "fast"}},
-            "muscle_kwargs: learning_rate: expected a number or lin_<number>, got 'fast'",
+            "muscle_kwargs: learning_rate: expected a number > 0, or lin_<number>, got 'fast'",
         ),
         ({"log_std": {"knee": 0.0}}, "log_std: there is no 'knee'"),
+        ({"log_std": "abc"}, "log_std: expected a number, or one for each group, got 'abc'"),
     ],
 )
 def test_wrong_arguments(kwargs: dict[str, Any], message: str) -> None:
@@ -308,8 +313,65 @@ def test_wrong_arguments(kwargs: dict[str, Any], message: str) -> None:
 
 
 def test_another_body_is_refused(tmp_path: Path) -> None:
-    model = make()
+    """One with as many joints and muscles: a muscle has another name."""
+    model = make(rollout="lockstep")
+    model.learn(32)
     model.save(tmp_path / "model")
-    env = NativeVecEnv("MuscleWalkerStand-v0", 2)
-    with pytest.raises(ValueError, match=r"Observation spaces do not match|muscles are not those of MuscleWalkerStand-v0"):
-        HPPO.load(tmp_path / "model", env=env, device="cpu")
+    with pytest.raises(ValueError, match="Observation spaces do not match"):
+        HPPO.load(tmp_path / "model", env=NativeVecEnv("MuscleWalkerStand-v0", 2), device="cpu")
+    assert model.muscle_body is not None
+    folder, name = Path(sb3_hrl.envs.__file__).parent, model.muscle_body["muscles"][0]
+    text = (folder / "assets" / "muscle_arm.xml").read_text()
+    assert f'"{name}"' in text
+    (tmp_path / "other.xml").write_text(text.replace(f'"{name}"', '"other"'))
+    task = (folder / "tasks" / "muscle_arm_reach.yaml").read_text()
+    (tmp_path / "other.yaml").write_text(task.replace("muscle_arm.xml", "other.xml"))
+    kwargs = {"env_file": str(tmp_path / "other.yaml")}
+    other = NativeVecEnv("MuscleEnv-v0", 2, env_kwargs=kwargs)
+    with pytest.raises(ValueError, match=r"the model's muscles are not those of .*: muscles: the model has \["):
+        HPPO.load(tmp_path / "model", env=other, device="cpu")
+    late = HPPO.load(tmp_path / "model", device="cpu")
+    late.set_env(other)
+    with pytest.raises(ValueError, match="the model's muscles are not those of"):
+        late.learn(32)
+    for env in (other, make_vec_env("sb3_hrl.envs:MuscleEnv-v0", 1, env_kwargs=kwargs)):
+        with pytest.raises(ValueError, match="the model's muscles are for another body"):
+            evaluate_policy(model, env, 1)
+
+
+def test_a_model_that_was_saved_with_another_low_level(tmp_path: Path) -> None:
+    model = make(muscle_kwargs={"low_level": "qp"})
+    model.learn(32)
+    model.save(tmp_path / "qp")
+    loaded = HPPO.load(tmp_path / "qp", env=NativeVecEnv(ARM, 2), device="cpu", muscle_kwargs={**QUICK, "reservoir_size": 7})
+    loaded.learn(32)
+    assert loaded.muscle_level is not None
+    assert loaded.muscle_level.is_pretrained
+    loaded.save(tmp_path / "network")
+    smaller = HPPO.load(tmp_path / "network", device="cpu", muscle_kwargs={**QUICK, "reservoir_size": 3})
+    assert is_equal(weights(smaller), weights(loaded))
+
+
+def test_loaded_parameters_are_not_pretrained_again(tmp_path: Path) -> None:
+    model = make()
+    model.learn(32)
+    model.save(tmp_path / "model")
+    other = make(muscle_kwargs={"is_frozen": True})
+    other.set_parameters(str(tmp_path / "model"))
+    other._setup_learn(32)
+    assert is_equal(weights(model), weights(other))
+
+
+def test_nobody_learns_from_a_breakdown() -> None:
+    model = make()
+    assert model.muscle_level is not None
+    assert model.muscle_level.learner is not None
+    buffer = model.muscle_level.buffer
+    rows = np.ones((2, 10), np.float32)
+    rows[0] = np.nan
+    buffer.add(rows)
+    assert len(buffer.tuples()) == 1
+    before = weights(model)
+    assert np.isnan(model.muscle_level.learner.fit(np.full((4, 10), 1e30, np.float32), 1, 1e-3))
+    model.muscle_level._muscles = None
+    assert is_equal(before, weights(model))
