@@ -43,6 +43,7 @@ void QpLowLevel::activate(const MuscleState& state, const double* desired_torque
   for (std::size_t d = 0; d < n_coords; ++d) {
     const double* row = state.torque_per_activation.data() + d * n;
     for (std::size_t i = 0; i < n; ++i) {
+      if (row[i] == 0.0) continue;  // most muscles span one or two joints; adding zeros would change no bit
       for (std::size_t j = 0; j < n; ++j) matrix[i * n + j] += row[i] * row[j];
       vector[i] -= row[i] * desired_torque[d];
     }

@@ -24,10 +24,11 @@ typedef float Lanes4 __attribute__((vector_size(16)));
 typedef float Lanes8 __attribute__((vector_size(32)));
 typedef float Lanes16 __attribute__((vector_size(64)));
 
-// Sums that stay in registers while the inputs go by; `stride` is the width of the block that they are part of.
+// Sums that stay in registers while the inputs go by, and pass through LeakyReLU in a hidden layer; `stride` is the width of
+// the block that they are part of.
 template <typename Lanes, std::size_t N>
 inline __attribute__((always_inline)) void add_up(const float* x, std::size_t n_in, const float* weight, std::size_t stride,
-                                                  const float* bias, float* y) {
+                                                  const float* bias, bool is_hidden, float* y) {
   constexpr std::size_t n_lanes = sizeof(Lanes) / sizeof(float);
   Lanes sums[N];
   std::memcpy(sums, bias, sizeof(sums));
@@ -38,42 +39,46 @@ inline __attribute__((always_inline)) void add_up(const float* x, std::size_t n_
       sums[i] += x[k] * column;
     }
   }
+  if (is_hidden) {
+    for (Lanes& sum : sums) sum = sum > 0.0f ? sum : kSlope * sum;
+  }
   std::memcpy(y, sums, sizeof(sums));
 }
 
-// y = x weight + bias; `n_out` is a multiple of kNarrow. N registers at once: enough to hide the latency of an addition, and
-// no more than there are.
+// y = x weight + bias, through LeakyReLU in a hidden layer; `n_out` is a multiple of kNarrow. N registers at once:
+// enough to hide the latency of an addition, and no more than there are.
 template <typename Lanes, std::size_t N>
 inline __attribute__((always_inline)) void multiply(const float* x, std::size_t n_in, const float* weight, const float* bias,
-                                                    std::size_t n_out, float* y) {
+                                                    std::size_t n_out, bool is_hidden, float* y) {
   constexpr std::size_t n_lanes = sizeof(Lanes) / sizeof(float);
   std::size_t done = 0;
   for (; done + kWide <= n_out; done += kWide) {
     for (std::size_t j = 0; j < kWide; j += N * n_lanes) {
-      add_up<Lanes, N>(x, n_in, weight + done * n_in + j, kWide, bias + done + j, y + done + j);
+      add_up<Lanes, N>(x, n_in, weight + done * n_in + j, kWide, bias + done + j, is_hidden, y + done + j);
     }
   }
   for (; done < n_out; done += kNarrow) {
-    add_up<Lanes, kNarrow / n_lanes>(x, n_in, weight + done * n_in, kNarrow, bias + done, y + done);
+    add_up<Lanes, kNarrow / n_lanes>(x, n_in, weight + done * n_in, kNarrow, bias + done, is_hidden, y + done);
   }
 }
 
 using Multiply = void (*)(const float* x, std::size_t n_in, const float* weight, const float* bias, std::size_t n_out,
-                          float* y);
+                          bool is_hidden, float* y);
 
-void multiply_128(const float* x, std::size_t n_in, const float* weight, const float* bias, std::size_t n_out, float* y) {
-  multiply<Lanes4, 8>(x, n_in, weight, bias, n_out, y);
+void multiply_128(const float* x, std::size_t n_in, const float* weight, const float* bias, std::size_t n_out, bool is_hidden,
+                  float* y) {
+  multiply<Lanes4, 8>(x, n_in, weight, bias, n_out, is_hidden, y);
 }
 
 #ifdef __x86_64__
 __attribute__((target("avx2"))) void multiply_256(const float* x, std::size_t n_in, const float* weight, const float* bias,
-                                                  std::size_t n_out, float* y) {
-  multiply<Lanes8, 8>(x, n_in, weight, bias, n_out, y);
+                                                  std::size_t n_out, bool is_hidden, float* y) {
+  multiply<Lanes8, 8>(x, n_in, weight, bias, n_out, is_hidden, y);
 }
 
 __attribute__((target("avx512f"))) void multiply_512(const float* x, std::size_t n_in, const float* weight, const float* bias,
-                                                     std::size_t n_out, float* y) {
-  multiply<Lanes16, 4>(x, n_in, weight, bias, n_out, y);
+                                                     std::size_t n_out, bool is_hidden, float* y) {
+  multiply<Lanes16, 4>(x, n_in, weight, bias, n_out, is_hidden, y);
 }
 #endif
 
@@ -138,10 +143,7 @@ MuscleNetwork::Layer MuscleNetwork::make_layer(const MuscleLayerSpec& spec) {
 // From `x` through the layers, by turns in `y` and `z`; where the result lies.
 const float* MuscleNetwork::forward(const std::vector<Layer>& layers, const float* x, float* y, float* z) const {
   for (const Layer& layer : layers) {
-    multiply_(x, layer.n_in, layer.weights(), layer.bias.data(), layer.bias.size(), y);
-    if (&layer != &layers.back()) {
-      for (std::size_t j = 0; j < layer.bias.size(); ++j) y[j] = y[j] > 0.0f ? y[j] : kSlope * y[j];
-    }
+    multiply_(x, layer.n_in, layer.weights(), layer.bias.data(), layer.bias.size(), &layer != &layers.back(), y);
     x = y;
     std::swap(y, z);
   }

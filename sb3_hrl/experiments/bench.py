@@ -110,11 +110,15 @@ def _compare(setting: Setting, effort: Effort, contestants: dict[str, Contestant
             contestant.close()
     sps = {name: setting.n_total / statistics.median(times) for name, times in seconds.items()}
     _print_rates(setting, sps, seconds)
-    _write(json_file, {"sps": sps, "settings": setting._asdict() | effort._asdict(), "seconds": seconds})
+    write_report(json_file, {"sps": sps, "settings": setting._asdict() | effort._asdict(), "seconds": seconds})
     return 0
 
 
-def _write(json_file: str | None, report: dict[str, Any]) -> None:
+def write_report(json_file: str | None, report: dict[str, Any]) -> None:
+    """
+    :param json_file: where the figures go as JSON, with the machine and the versions beside them; None for nowhere
+    :param report: the figures
+    """
     if json_file is not None:
         Path(json_file).write_text(json.dumps(report | {"machine": describe_machine()}, indent=1) + "\n")
 
@@ -191,7 +195,7 @@ def bench_num_envs(
         rates = f"{row.sps:,.0f}", f"{row.speedup:.2f}x", f"{row.efficiency:.1%}"
         table.add_row(row.trainer, str(row.n_envs), str(row.batch), *times, *rates)
     _console().print(table)
-    _write(json_file, {"rows": [row._asdict() for row in rows], "settings": setting._asdict()})
+    write_report(json_file, {"rows": [row._asdict() for row in rows], "settings": setting._asdict()})
     if plot_file is not None:
         _plot_scaling(rows, plot_file)
     best = max(rows, key=lambda row: row.sps)

@@ -152,8 +152,10 @@ def _forward(level: Level, x: np.ndarray) -> np.ndarray:
     for number, (weight, bias) in enumerate(level):
         if number:
             x = np.where(x > 0, x, np.float32(SLOPE) * x)
-        y = np.broadcast_to(bias, (len(x), len(bias))).copy()
-        for k, row in enumerate(weight):
-            y += x[:, k, None] * row
-        x = y
+        x = np.array([_add_up(np.concatenate((bias[None], row[:, None] * weight))) for row in x])
     return x
+
+
+def _add_up(rows: np.ndarray) -> np.ndarray:
+    """The sum of the rows from the first to the last. (NumPy adds pairwise, but only where numbers lie side by side.)"""
+    return np.add.reduce(rows) if rows.shape[1] > 1 else np.add.accumulate(rows)[-1]

@@ -55,7 +55,10 @@ def torch_activate(network, packed, torque, weight):
         return th.relu(th.tanh(network(*(th.as_tensor(x, dtype=th.float32) for x in (packed, torque, weight))))).numpy()
 
 
-SHAPES = [((128, 128),), ((64, 64),), ((256, 256, 256),), ((50, 7),), ((),), ((64,), (64, 64)), ((32,), (16,), (40, 40))]
+SHAPES = [
+    *(((128, 128),), ((64, 64),), ((256, 256, 256),), ((50, 7),), ((50, 1),), ((),)),
+    *(((64,), (64, 64)), ((32,), (16,), (40, 40))),
+]
 
 
 @pytest.mark.parametrize("hidden", SHAPES, ids=str)

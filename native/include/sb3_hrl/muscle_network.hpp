@@ -57,7 +57,8 @@ class MuscleNetwork {
   static Layer make_layer(const MuscleLayerSpec& spec);
   const float* forward(const std::vector<Layer>& layers, const float* x, float* y, float* z) const;
 
-  void (*multiply_)(const float* x, std::size_t n_in, const float* weight, const float* bias, std::size_t n_out, float* y);
+  void (*multiply_)(const float* x, std::size_t n_in, const float* weight, const float* bias, std::size_t n_out,
+                    bool is_hidden, float* y);
   std::vector<std::vector<Layer>> levels_;
   std::vector<float> scale_;  // [P + D]
   std::size_t n_packed_;
