@@ -13,6 +13,7 @@ ELBOW = "MyoElbowPose-v0"
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_elbow_is_solved(tmp_path):
     require_env(ELBOW)
     run_zoo("train", "--algo", "hppo", "--env", ELBOW, "--seed", "0", "--eval-freq", "-1", cwd=tmp_path)
