@@ -10,6 +10,8 @@ import pytest
 import torch as th
 
 from sb3_hrl import registry
+from sb3_hrl.envs.task import check_extra
+from sb3_hrl.errors import MissingExtraError
 
 # The networks here are tiny and the tests run side by side: more threads would only wait for each other.
 th.set_num_threads(1)
@@ -28,6 +30,18 @@ def missing(what: str, remedy: str) -> None:
     if os.environ.get("CI"):
         pytest.fail(message)
     pytest.skip(message)
+
+
+def require_env(env_id: str) -> None:
+    """
+    Leave the test out if the environment belongs to an extra that is not installed.
+
+    :param env_id: any environment's id
+    """
+    try:
+        check_extra(env_id)
+    except MissingExtraError:
+        missing("MyoSim", "pip install 'sb3-hrl[myo]'")
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,7 @@ from gymnasium import spaces
 
 from sb3_hrl import native
 from sb3_hrl.env_ids import MUSCLE_ENVS
+from sb3_hrl.envs.myo import PREFIX, compile_myo_model, require_myo_sim
 from sb3_hrl.muscle import MuscleInterface, MuscleSettings, MuscleSpec
 from sb3_hrl.registry import suggest
 from sb3_hrl.yaml_lines import LineMapping, Problem, UnreadableError, line_of, load_yaml, show
@@ -170,7 +171,7 @@ class Task:
     :param id: the environment's id
     :param path: the YAML file that it was read from
     :param options: all options that the file knows, with their values
-    :param model_path: the model's file
+    :param model_path: the model's file; for one of MyoSim's models its name, ``myo_sim:myoelbow``
     :param frame_skip: physics steps of one step
     :param max_episode_steps: the time limit, None for none
     :param dt: simulated seconds of one step
@@ -265,6 +266,18 @@ def native_tasks() -> dict[str, Path]:
     return found
 
 
+def check_extra(env_id: str) -> None:
+    """
+    Check that what a task of the package needs is installed, before anything is read or built.
+
+    :param env_id: any environment's id
+    :raises MissingExtraError: that names the extra
+    """
+    path = native_tasks().get(env_id)
+    if path is not None and re.search(rf"^model: *{PREFIX}", path.read_text(encoding="utf-8"), re.MULTILINE):
+        require_myo_sim(env_id)
+
+
 def load_task(
     name_or_path: str | os.PathLike[str],
     options: Mapping[str, Any] | None = None,
@@ -279,16 +292,17 @@ def load_task(
     :return: the task
     :raises TaskError: if the file or an option is wrong
     :raises NoNativeForm: if there is no such native task, or an option's value has no native form
+    :raises MissingExtraError: if it is a model of MyoSim's, and that is not installed
     """
     options = dict(options or {})
     text = os.fspath(name_or_path)
     if text in MUSCLE_ENVS:
         text = os.fspath(options.pop("env_file", MUSCLE_ENVS[text][0]))
-        if text.endswith(".xml"):  # a bare model, with the default task
-            options["xml_file"] = str(Path(text).expanduser().resolve())
+        if text.endswith(".xml") or text.startswith(PREFIX):  # a bare model, with the default task
+            options["xml_file"] = text if text.startswith(PREFIX) else str(Path(text).expanduser().resolve())
             text = MUSCLE_ENVS["MuscleEnv-v0"][0]
         elif not text.endswith((".yaml", ".yml")):
-            raise TaskError(f"env_file: expected a task (.yaml) or a model (.xml), got {text!r}")
+            raise TaskError(f"env_file: expected a task (.yaml) or a model (.xml, {PREFIX}name), got {text!r}")
     elif not text.endswith((".yaml", ".yml")):
         known = native_tasks()
         if text not in known:
@@ -800,7 +814,9 @@ def _find_task(name: str, folder: Path) -> Path:
 
 
 def _find_model(name: str, folder: Path) -> Path:
-    """As gymnasium finds it; a file beside the task comes first, then one that comes with this package."""
+    """As gymnasium finds it; a file beside the task comes first, then one that comes with this package. Or MyoSim's name."""
+    if name.startswith(PREFIX):
+        return Path(name)
     if name.startswith((".", "/", "~")):
         path = Path(name).expanduser()
     else:
@@ -825,10 +841,12 @@ def _mujoco() -> ModuleType:
 
 def _compile_model(path: Path, n_memory: int) -> tuple[bytes, Any]:
     """The model as the bytes of an MJB file and as an object. MuJoCo's warnings about it are left to gymnasium."""
+    is_myo = str(path).startswith(PREFIX)
     try:
-        model = native.load().compile_model(str(path), n_memory)
+        model = (compile_myo_model if is_myo else native.load().compile_model)(str(path), n_memory)
     except ValueError as error:
-        raise TaskError(f"MuJoCo cannot compile the model {path}: {error}") from error
+        who = "MyoSim cannot give the model" if is_myo else "MuJoCo cannot compile the model"
+        raise TaskError(f"{who} {path}: {error}") from error
     return model, _mujoco().MjModel.from_binary_path("model.mjb", {"model.mjb": model})
 
 

@@ -17,7 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands.add_parser("plugins", help="list what is registered, from where, and whether it loads")
 
     muscles = commands.add_parser("muscles", help="what the muscles of a MuJoCo model can do, and whether they can be driven")
-    muscles.add_argument("model", metavar="MODEL.xml", help="an MJCF file")
+    muscles.add_argument("model", metavar="MODEL.xml", help="an MJCF file, or myo_sim:NAME")
     muscles.add_argument("--joints", nargs="+", default=[], metavar="NAME", help="only these joints (default: all spanned)")
 
     quickstart = commands.add_parser("quickstart", help="train the default agent, and show it before and after")

@@ -10,6 +10,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from sb3_hrl.envs.myo import PREFIX, compile_myo_model
+from sb3_hrl.errors import MissingExtraError
 from sb3_hrl.muscle import MuscleInterface
 
 
@@ -17,13 +19,13 @@ def report_muscles(path: str, joints: Sequence[str]) -> int:
     """
     Print the muscles, joints and couplings of a model.
 
-    :param path: an MJCF file
+    :param path: an MJCF file, or one of MyoSim's models (``myo_sim:myolegs``)
     :param joints: only these joints; empty for all that a muscle spans
     :return: 0, or 1 if the model cannot be used, with the reason on stderr
     """
     try:
         interface = MuscleInterface(_load(path), joints)
-    except ValueError as error:
+    except (ValueError, MissingExtraError) as error:
         print(f"sb3-hrl muscles: {path}: {str(error).strip()}", file=sys.stderr)
         return 1
     # Without a terminal rich would fold the tables to 80 columns, in the middle of names.
@@ -49,6 +51,8 @@ def report_muscles(path: str, joints: Sequence[str]) -> int:
 
 
 def _load(path: str) -> Any:
+    if path.startswith(PREFIX):
+        return mujoco.MjModel.from_binary_path("model.mjb", {"model.mjb": compile_myo_model(path)})
     if not Path(path).is_file():
         raise ValueError("there is no such file")
     return mujoco.MjModel.from_xml_path(path)

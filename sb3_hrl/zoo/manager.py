@@ -12,7 +12,8 @@ from rl_zoo3.exp_manager import ALGOS, ExperimentManager
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
-from sb3_hrl.errors import PluginError
+from sb3_hrl.envs.task import check_extra
+from sb3_hrl.errors import MissingExtraError, PluginError
 from sb3_hrl.registry import get_spec
 from sb3_hrl.vec_env.recipe import monitor_folder
 from sb3_hrl.zoo.hook import LazyAlgorithms
@@ -61,6 +62,7 @@ class PluginExperimentManager(ExperimentManager):
             self.custom_hyperparams = {**trial, **(self.custom_hyperparams or {})}
         algorithm = ALGOS[self.algo]
         with _clear_errors():
+            check_extra(self.env_name.gym_id)
             check_config(
                 self.config, self.env_name.gym_id, algorithm, is_atari=self._is_atari, overrides=self.custom_hyperparams
             )
@@ -124,6 +126,6 @@ def _clear_errors() -> Iterator[None]:
     """What is the user's or a plug-in's to mend ends the command with its message, and no traceback."""
     try:
         yield
-    except (ConfigError, PluginError) as error:
+    except (ConfigError, MissingExtraError, PluginError) as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None

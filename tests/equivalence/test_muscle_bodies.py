@@ -16,6 +16,7 @@ from sb3_hrl.env_ids import MUSCLE_ENVS
 from sb3_hrl.envs import Engine, Task, load_task
 from sb3_hrl.envs.muscle_env import MuscleEnv
 from sb3_hrl.muscle import QpLowLevel, TorqueLowLevel
+from tests.conftest import require_env
 
 # (id, options, low level); the first rows have the defaults.
 HRL: list[tuple[str, dict[str, Any], str]] = [(env_id, {}, "qp") for env_id in MUSCLE_ENVS]
@@ -31,6 +32,9 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("MuscleWalkerWalk-v0", {"scale": 0.2, "speed_sharpness": 1.0, "alive_reward": 1.0, "limit_weight": 0.5}, "torque"),
     ("MuscleWalkerWalk-v0", {"actuation": "muscle_e2e", "effort_weight": 0.0, "upright_weight": 0.4}, ""),
     ("MuscleWalkerSpeed-v0", {"actuation": "torque", "speed_weight": 2.0}, ""),
+    ("MyoElbowPose-v0", {"actuation": "muscle_e2e", "activation": "excitation", "effort_weight": 0.1, "pose_weight": 2.0}, ""),
+    ("MyoElbowPose-v0", {"actuation": "torque", "target_range": (1.0, 1.5), "bonus": 1.0}, ""),
+    ("MyoElbowPose-v0", {"activation": "inverted", "stiffness": 30.0, "tolerance": (-0.5, 0.5)}, "torque"),
     ("MuscleEnv-v0", {"xml_file": "muscle_walker.xml", "frame_skip": 4}, "qp"),
     ("MuscleEnv-v0", {"env_file": "muscle_walker_speed.yaml", "actuation": "torque"}, ""),
 ]
@@ -49,6 +53,7 @@ def _gymnasium_s_own_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_pair(env_id: str, options: dict[str, Any], low_level: str, task: Task | None = None) -> tuple[gym.Env, Engine]:
+    require_env(env_id)
     env = gym.make(env_id, **options)
     twin: Any = env.unwrapped
     engine = Engine(task or load_task(env_id, options), 1)
@@ -110,6 +115,11 @@ def test_equal(env_id, options, low_level):
 
 def test_equal_over_whole_episodes_of_the_arm():
     different, _, n_truncated = compare(*make_pair("MuscleArmReach-v0", {}, "qp"), n_steps=310)
+    assert (different, n_truncated) == (set(), 2)
+
+
+def test_equal_over_whole_episodes_of_the_elbow():
+    different, _, n_truncated = compare(*make_pair("MyoElbowPose-v0", {}, "qp"), n_steps=210)
     assert (different, n_truncated) == (set(), 2)
 
 

@@ -22,6 +22,7 @@ from sb3_hrl.errors import NativeError
 from sb3_hrl.muscle import MuscleInterface, QpLowLevel
 from sb3_hrl.vec_env import NativeVecEnv
 from sb3_hrl.vec_env.recipe import read_recipe
+from tests.conftest import require_env
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "elbow.yaml"
 
@@ -115,6 +116,7 @@ def test_the_walker_stands_with_constant_targets(low_level):
 @pytest.mark.parametrize("actuation", ["muscle_hrl", "muscle_e2e", "torque"])
 @pytest.mark.parametrize("env_id", MUSCLE_ENVS)
 def test_checkers_have_nothing_to_say(env_id, actuation):
+    require_env(env_id)
     env = gym.make(env_id, actuation=actuation)
     if actuation == "muscle_hrl":
         unwrapped(env).set_muscles(QpLowLevel())
@@ -136,6 +138,7 @@ def test_sizes():
 
 
 def test_registered_limits_are_those_of_the_files():
+    require_env("MyoElbowPose-v0")
     for env_id, (file, limit) in MUSCLE_ENVS.items():
         task = load_task(env_id)
         assert (task.id, task.path.name) == (env_id, file)
@@ -406,7 +409,9 @@ def test_a_variant(tmp_path):
 def test_only_bodies_with_muscles_have_an_env_file(tmp_path):
     with pytest.raises(TaskError, match="Hopper-v5 has no option 'env_file'"):
         load_task("Hopper-v5", {"env_file": "mine.yaml"})
-    with pytest.raises(TaskError, match=r"env_file: expected a task \(.yaml\) or a model \(.xml\), got 'mine.json'"):
+    with pytest.raises(
+        TaskError, match=r"env_file: expected a task \(.yaml\) or a model \(.xml, myo_sim:name\), got 'mine.json'"
+    ):
         gym.make("MuscleEnv-v0", env_file="mine.json")
     with pytest.raises(TaskError, match=r"The model .*nothing.xml does not exist"):
         gym.make("MuscleEnv-v0", env_file=str(tmp_path / "nothing.xml"))
