@@ -201,9 +201,9 @@ def test_the_reward_of_the_walker():
         assert info["mean_speed"] == pytest.approx(mean)
         assert info["effort"] == pytest.approx(0.01)
         terms = [
-            0.5 * np.exp(-4 * (mean - 1.25) ** 2),
-            0.2 * np.exp(-10 * obs[1] ** 2),
-            0.2,
+            np.exp(-((mean - 1.25) ** 2)),
+            0.1 * np.exp(-10 * obs[1] ** 2),
+            0.1,
             -0.1 * 0.01,
             info["reward_limits"],
         ]
