@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import optuna
 import pytest
 import torch as th
 from stable_baselines3.common.callbacks import EvalCallback
@@ -19,6 +20,7 @@ from sb3_hrl.carried import CarriedActions
 from sb3_hrl.errors import NativeError
 from sb3_hrl.hppo import HPPO
 from sb3_hrl.vec_env import NativeVecEnv
+from sb3_hrl.zoo.samplers import MUSCLE_KWARGS, convert_hppo_params, sample_hppo_params
 from tests.records import Records
 
 ARM = "MuscleArmReach-v0"
@@ -375,3 +377,22 @@ def test_nobody_learns_from_a_breakdown() -> None:
     assert np.isnan(model.muscle_level.learner.fit(np.full((4, 10), 1e30, np.float32), 1, 1e-3))
     model.muscle_level._muscles = None
     assert is_equal(before, weights(model))
+
+
+# --- tuning -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_trial_varies_the_muscles_of_a_body() -> None:
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(0))
+    plain = sample_hppo_params(study.ask(), 2, 4, {})
+    assert MUSCLE_KWARGS not in plain
+    trial = study.ask()
+    trial.set_user_attr(MUSCLE_KWARGS, {"n_pretrain": 64, "n_epochs": 99})
+    params = sample_hppo_params(trial, 2, 4, {})
+    kwargs = params[MUSCLE_KWARGS]
+    assert kwargs["n_pretrain"] == 64  # the file's
+    assert kwargs["n_epochs"] == trial.params["muscle_n_epochs"] <= 10  # the trial's
+    HPPO.check_arguments(kwargs, params["log_std"])
+    again = convert_hppo_params(trial.params)
+    assert {**kwargs, **again[MUSCLE_KWARGS]} == kwargs
+    assert set(again) == set(params)
