@@ -46,7 +46,7 @@ class MessageGuard {
 };
 
 // While one lives, MuJoCo does not look at the clock: it would time every stage of every step for `mjData.timer`, which costs
-// about an eighth of a small model's step. The clock is one for the whole process, so others who simulate meanwhile find no
+// about a seventh of a small model's step. The clock is one for the whole process, so others who simulate meanwhile find no
 // times either; it is back when the last guard has gone.
 class NoTimers {
  public:
