@@ -48,6 +48,19 @@ class RandomStream:
     def __init__(self, seed: int, index: int = 0, purpose: RandomPurpose = RandomPurpose.reset, n_drawn: int = 0) -> None:
         self.seed, self.index, self.purpose, self.n_drawn = seed, index, purpose, n_drawn
 
+    @property
+    def state(self) -> list[int]:
+        """All that decides what comes next."""
+        return [self.seed, self.index, int(self.purpose), self.n_drawn]
+
+    @classmethod
+    def from_state(cls, state: list[int]) -> "RandomStream":
+        """
+        :param state: of another stream
+        :return: one that goes on as that one would
+        """
+        return cls(state[0], state[1], RandomPurpose(state[2]), state[3])
+
     def _next(self) -> tuple[float, float]:
         counter = (self.n_drawn % _WORD, self.n_drawn // _WORD, self.index, int(self.purpose))
         block = philox(counter, (self.seed % _WORD, self.seed // _WORD))

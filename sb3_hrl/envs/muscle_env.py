@@ -247,6 +247,26 @@ class MuscleEnv(gym.Env[np.ndarray, np.ndarray]):
         mujoco.mj_getState(self.model, self.data, state, _STATE)
         return state
 
+    def get_checkpoint(self) -> dict[str, Any]:
+        """
+        :return: all that decides how it goes on, beside MuJoCo's data: random numbers, counters, what the muscles could do
+        """
+        return {
+            "random": None if self._random is None else self._random.state,
+            "n_steps": self._n_steps,
+            "last_obs": self._last_obs.copy(),
+            "control": None if self.control is None else self.control.get_checkpoint(),
+        }
+
+    def set_checkpoint(self, state: dict[str, Any]) -> None:
+        """
+        :param state: what ``get_checkpoint`` gave
+        """
+        self._random = None if state["random"] is None else RandomStream.from_state(state["random"])
+        self._n_steps, self._last_obs = state["n_steps"], state["last_obs"]
+        if self.control is not None:
+            self.control.set_checkpoint(state["control"])
+
     def render(self) -> Any:
         """A picture of the environment (or, in human mode, its window)."""
         return self.mujoco_renderer.render(self.render_mode)

@@ -16,6 +16,7 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedul
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from sb3_hrl.carried import MUSCLE_SAMPLE, Carried, carry
+from sb3_hrl.checkpoint import Resumable
 from sb3_hrl.envs.task import Task
 from sb3_hrl.hppo.muscle_level import MuscleConfig, MuscleLevel, find_task, is_number, read_body
 from sb3_hrl.hppo.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
@@ -28,7 +29,7 @@ from sb3_hrl.wrappers import ActionHold
 SelfHPPO = TypeVar("SelfHPPO", bound="HPPO")
 
 
-class HPPO(PPO):
+class HPPO(Resumable, PPO):
     """
     Hierarchical Proximal Policy Optimization.
 
@@ -303,12 +304,12 @@ class HPPO(PPO):
             if self.noise_seed is None:
                 self.noise_seed = int(th.randint(2**62, ()).item())
             noise = self.noise_seed, self.n_noise_decisions
-            self.n_noise_decisions += n_rollout_steps
             shard_size = self.shard_size or default_shard_size(env.num_envs)
             samples = None if level is None else level.buffer.samples
             is_going_on = collect_native(
                 self, env, callback, rollout_buffer, n_rollout_steps, shard_size, *noise, samples=samples
             )
+            self.n_noise_decisions += n_rollout_steps
             if level is not None:
                 level.buffer.fill(level.cascade_weights(read_actions(self, rollout_buffer)[1]))
             return is_going_on

@@ -134,6 +134,21 @@ class MuscleControl:
         self.state = self.interface.read(data)
         self.summary = ControlSummary()
 
+    def get_checkpoint(self) -> dict[str, Any]:
+        """
+        :return: all that decides how it goes on, beside MuJoCo's data and the muscles
+        """
+        state = {name: np.copy(numbers) for name, numbers in self.state._asdict().items()}
+        return {"random": self._random.state, "summary": list(self.summary), "state": state}
+
+    def set_checkpoint(self, state: dict[str, Any]) -> None:
+        """
+        :param state: what ``get_checkpoint`` gave
+        """
+        self._random = RandomStream.from_state(state["random"])
+        self.summary = ControlSummary(*state["summary"])
+        self.state = MuscleState(**state["state"])
+
     def begin_step(self, data: Any, action: np.ndarray, sample: bool = True) -> None:
         """
         An action begins.

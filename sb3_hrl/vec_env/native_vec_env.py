@@ -1,5 +1,6 @@
 """An SB3 VecEnv over the native engine."""
 
+import struct
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,8 @@ from sb3_hrl.wrappers import ActionHold, HoldSchedule
 
 # One environment that breaks down again and again would train nothing but its own reset.
 MAX_UNSTABLE_IN_A_ROW = 10
+# What comes before the engine's state of an environment: decisions under a hold, breakdowns in a row.
+_COUNTERS = struct.Struct("<qq")
 
 
 class NativeVecEnv(VecEnv):
@@ -66,7 +69,7 @@ class NativeVecEnv(VecEnv):
             return
         self.task = load_task(env, dict(env_kwargs or {}), max_episode_steps)
         self._env_id, self._env_kwargs = env, dict(env_kwargs or {})
-        self._render_mode = render_mode
+        self._max_episode_steps, self._render_mode = max_episode_steps, render_mode
         self._hold = None if hold is None else NativeHold(hold, self.task.dt, n_envs)
         self._engine = Engine(self.task, n_envs, n_threads)
         self._views = [EnvView(self, index) if hold is None else HeldEnvView(self, index) for index in range(n_envs)]
@@ -232,6 +235,24 @@ class NativeVecEnv(VecEnv):
             self._engine.set_low_level(muscles.to_native())
             self._muscles = muscles
 
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """Arguments that make the same environments, without the monitor files."""
+        hold = None if self._hold is None else self._hold.arguments
+        return {
+            "env": self._env_id,
+            "n_envs": self.num_envs,
+            "env_kwargs": self._env_kwargs,
+            "max_episode_steps": self._max_episode_steps,
+            "hold": hold,
+            "info_keywords": list(self._info_keywords),
+        }
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._engine.is_closed
+
     def close(self) -> None:
         self._engine.close()
         for writer in self._writers:
@@ -244,7 +265,7 @@ class NativeVecEnv(VecEnv):
         :param indices: which environments
         :return: all that decides how each one goes on: simulation, random stream, counters
         """
-        return [self._engine.get_state(index) for index in self._get_indices(indices)]
+        return [self._counters(index) + self._engine.get_state(index) for index in self._get_indices(indices)]
 
     def set_state(self, states: Sequence[bytes], indices: VecEnvIndices = None) -> None:
         """
@@ -254,7 +275,14 @@ class NativeVecEnv(VecEnv):
         :param indices: which environments
         """
         for index, state in zip(self._get_indices(indices), states, strict=True):
-            self._engine.set_state(index, state)
+            self._engine.set_state(index, state[_COUNTERS.size :])
+            n_decisions, self._n_unstable_in_a_row[index] = _COUNTERS.unpack(state[: _COUNTERS.size])
+            if self._hold is not None:
+                self._hold.decisions[index] = n_decisions
+
+    def _counters(self, index: int) -> bytes:
+        n_decisions = 0 if self._hold is None else int(self._hold.decisions[index])
+        return _COUNTERS.pack(n_decisions, int(self._n_unstable_in_a_row[index]))
 
     def get_images(self) -> Sequence[np.ndarray | None]:
         return [view.render() for view in self._views]
@@ -321,6 +349,7 @@ class NativeHold:
     """
 
     def __init__(self, arguments: Mapping[str, Any], task_dt: float, n_envs: int) -> None:
+        self.arguments = dict(arguments)
         schedule_arguments = {name: value for name, value in arguments.items() if name != "dt"}
         self.schedule = HoldSchedule.from_arguments(**schedule_arguments)
         self.dt = arguments.get("dt") or task_dt

@@ -1,0 +1,288 @@
+"""
+The state of environments, as plain data: what decides how each one goes on.
+
+A VecEnv with ``get_state`` and ``set_state`` (NativeVecEnv, ProcgenVecEnv) speaks for itself. For gymnasium environments in a
+Dummy or SubprocVecEnv every layer of wrappers is asked. An environment can offer ``get_checkpoint()``, which returns plain data,
+and ``set_checkpoint(state)``; of MuJoCo environments the physics is taken, too; of those that offer nothing the attributes that
+are plain data. What cannot be taken is named, and restarts.
+"""
+
+import sys
+from collections.abc import Iterator
+from functools import cache, partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from stable_baselines3.common.running_mean_std import RunningMeanStd
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack, VecMonitor, VecNormalize
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvWrapper
+from stable_baselines3.common.vec_env.stacked_observations import StackedObservations
+
+from sb3_hrl.checkpoint.tree import is_plain
+
+# What changes in the wrappers that everybody has. By name: rl_zoo3 brings a TimeLimit of its own.
+_WRAPPER_ATTRIBUTES = {
+    "TimeLimit": ("_elapsed_steps",),
+    "Monitor": ("rewards", "needs_reset", "total_steps"),
+    "ActionHold": ("hold_decisions",),
+    "OrderEnforcing": (),
+    "PassiveEnvChecker": (),
+}
+# Attributes that belong to the looks of an environment, or were there before it began.
+_NOT_STATE = {"env", "render_mode", "screen", "surf", "clock", "isopen", "viewer", "window", "mujoco_renderer", "metadata", "spec"}
+
+
+# --- a VecEnv ---------------------------------------------------------------------------------------------------------
+
+
+def get_env_state(env: VecEnv) -> dict[str, Any]:
+    """
+    :param env: environments between two steps
+    :return: plain data: ``layers`` of wrappers from the outside, the ``base`` with a state for each environment, and the names
+        of what is ``missing``
+    """
+    missing: list[str] = []
+    layers = []
+    base = env
+    while isinstance(base, VecEnvWrapper):
+        layers.append({"class": type(base).__name__, "state": _get_layer(base, missing)})
+        base = base.venv
+    states: list[Any] | None = None
+    kind = "gym"
+    if hasattr(base, "get_state") and hasattr(base, "set_state"):
+        kind, states = type(base).__name__, base.get_state()
+    elif isinstance(base, DummyVecEnv | SubprocVecEnv):
+        states = _call(base, "get")
+        missing += sorted({name for state in states for name in state.pop("missing")})
+    else:
+        missing.append(type(base).__name__)
+    return {"layers": layers, "base": {"kind": kind, "states": states}, "missing": missing}
+
+
+def set_env_state(env: VecEnv, state: dict[str, Any]) -> list[str]:
+    """
+    Go on where ``get_env_state`` was called. The environments have been reset before.
+
+    :param env: environments of the same kinds
+    :param state: what ``get_env_state`` returned
+    :return: the names of what restarts
+    """
+    missing = list(state["missing"])
+    base = env
+    saved = {layer["class"]: layer["state"] for layer in state["layers"]}
+    while isinstance(base, VecEnvWrapper):
+        name = type(base).__name__
+        if name in saved:
+            _set_layer(base, saved[name])
+        elif isinstance(base, VecNormalize | VecFrameStack | VecMonitor):
+            missing.append(f"the {name}, which was not there")
+        base = base.venv
+    kind, states = state["base"]["kind"], state["base"]["states"]
+    if states is None:
+        return missing
+    if len(states) != base.num_envs:
+        return [*missing, f"the environments: there were {len(states)}, and there are {base.num_envs}"]
+    if hasattr(base, "get_state") and hasattr(base, "set_state") and kind == type(base).__name__:
+        base.set_state(states)
+    elif isinstance(base, DummyVecEnv | SubprocVecEnv) and kind == "gym":
+        _call(base, "set", states)
+    else:
+        missing.append(f"the environments: their states are of a {kind}, and they are a {type(base).__name__} now")
+    return missing
+
+
+def _get_layer(layer: VecEnvWrapper, missing: list[str]) -> Any:
+    if isinstance(layer, VecNormalize):
+        is_dict = isinstance(getattr(layer, "obs_rms", None), dict)
+        moments = {key: _get_moments(rms) for key, rms in layer.obs_rms.items()} if is_dict else None
+        if layer.norm_obs and not is_dict:
+            moments = _get_moments(layer.obs_rms)
+        return {"obs_rms": moments, "ret_rms": _get_moments(layer.ret_rms), "returns": layer.returns.copy()}
+    if isinstance(layer, VecFrameStack):
+        return {key: stack.stacked_obs.copy() for key, stack in _stacks(layer.stacked_obs)}
+    if isinstance(layer, VecMonitor):
+        return {name: np.copy(getattr(layer, name)) for name in ("episode_returns", "episode_lengths")}
+    if not type(layer).__module__.startswith("stable_baselines3."):
+        missing.append(type(layer).__name__)
+    return None
+
+
+def _set_layer(layer: VecEnvWrapper, state: Any) -> None:
+    if isinstance(layer, VecNormalize):
+        if isinstance(getattr(layer, "obs_rms", None), dict):
+            for key, rms in layer.obs_rms.items():
+                _set_moments(rms, state["obs_rms"][key])
+        elif layer.norm_obs and state["obs_rms"] is not None:
+            _set_moments(layer.obs_rms, state["obs_rms"])
+        _set_moments(layer.ret_rms, state["ret_rms"])
+        if len(state["returns"]) == layer.num_envs:
+            layer.returns = state["returns"]
+    elif isinstance(layer, VecFrameStack):
+        for key, stack in _stacks(layer.stacked_obs):
+            if stack.stacked_obs.shape == state[key].shape:
+                stack.stacked_obs = state[key]
+    elif isinstance(layer, VecMonitor):
+        for name, numbers in state.items():
+            setattr(layer, name, numbers)
+
+
+def _stacks(stacked: StackedObservations) -> Iterator[tuple[str, StackedObservations]]:
+    parts = getattr(stacked, "sub_stacked_observations", None)
+    yield from parts.items() if parts else [("", stacked)]
+
+
+def _get_moments(rms: RunningMeanStd) -> dict[str, Any]:
+    return {"mean": np.copy(rms.mean), "var": np.copy(rms.var), "count": float(rms.count)}
+
+
+def _set_moments(rms: RunningMeanStd, state: dict[str, Any]) -> None:
+    rms.mean, rms.var, rms.count = state["mean"], state["var"], state["count"]
+
+
+# --- one environment, perhaps in a worker process ---------------------------------------------------------------------
+
+
+class _Access(type):
+    """
+    A SubprocVecEnv runs methods of its environments, and nothing else but ``isinstance``: that is the way for a function of
+    ours into its workers. Asked whether an environment is of a class of this kind, the environment gets its two methods.
+    """
+
+    def __instancecheck__(cls, env: Any) -> bool:
+        env.get_checkpoint_state, env.set_checkpoint_state = partial(_get_env, env), partial(_set_env, env)
+        return True
+
+
+class _Accessible(gym.Wrapper, metaclass=_Access):
+    pass
+
+
+def _call(base: DummyVecEnv | SubprocVecEnv, what: str, states: list[Any] | None = None) -> list[Any]:
+    if isinstance(base, DummyVecEnv):
+        if states is None:
+            return [_get_env(env) for env in base.envs]
+        return [_set_env(env, state) for env, state in zip(base.envs, states, strict=True)]
+    base.env_is_wrapped(_Accessible)
+    if states is None:
+        return base.env_method("get_checkpoint_state")
+    return [base.env_method("set_checkpoint_state", state, indices=index)[0] for index, state in enumerate(states)]
+
+
+def _layers(env: gym.Env) -> Iterator[Any]:
+    while isinstance(env, gym.Wrapper):
+        yield env
+        env = env.env
+    yield env
+
+
+def _get_env(env: gym.Env) -> dict[str, Any]:
+    missing: list[str] = []
+    layers = []
+    for layer in _layers(env):
+        names = _WRAPPER_ATTRIBUTES.get(type(layer).__name__) if isinstance(layer, gym.Wrapper) else None
+        state: dict[str, Any] = {"physics": _get_physics(layer)}
+        if hasattr(layer, "get_checkpoint"):
+            state["own"] = layer.get_checkpoint()
+        elif names is not None:
+            state["attributes"] = {name: _copied(getattr(layer, name)) for name in names}
+        elif state["physics"] is None or not type(layer).__module__.startswith("gymnasium."):
+            state["attributes"] = _get_attributes(layer, missing)
+        if not isinstance(layer, gym.Wrapper):
+            state["random"] = get_random(layer)
+        layers.append({"class": type(layer).__name__, **state})
+    return {"layers": layers, "missing": missing}
+
+
+def _set_env(env: gym.Env, state: dict[str, Any]) -> None:
+    found = [type(layer).__name__ for layer in _layers(env)]
+    wanted = [layer["class"] for layer in state["layers"]]
+    if found != wanted:
+        raise ValueError(f"the environments' layers were {' > '.join(wanted)}, and are {' > '.join(found)}")
+    for layer, saved in zip(_layers(env), state["layers"], strict=True):
+        if saved["physics"] is not None:
+            _set_physics(layer, saved["physics"])
+        if "own" in saved:
+            layer.set_checkpoint(saved["own"])
+        for name, value in saved.get("attributes", {}).items():
+            setattr(layer, name, value)
+        if "random" in saved:
+            set_random(layer, saved["random"])
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray | list | dict) else value
+
+
+def _get_attributes(layer: Any, missing: list[str]) -> dict[str, Any]:
+    attributes = {}
+    for name, value in vars(layer).items():
+        if name in _NOT_STATE or name in ("_np_random", "get_checkpoint_state", "set_checkpoint_state"):
+            continue
+        if is_plain(value):
+            attributes[name] = _copied(value)
+        elif not (_is_fixed(value) or _is_physics(value)):
+            missing.append(f"{name} of {type(layer).__name__}, a {type(value).__name__}")
+    return attributes
+
+
+def _is_fixed(value: Any) -> bool:
+    return isinstance(value, gym.Space | EnvSpec | gym.Env | type) or callable(value)
+
+
+def _is_physics(value: Any) -> bool:
+    mujoco = sys.modules.get("mujoco")
+    return mujoco is not None and isinstance(value, mujoco.MjData | mujoco.MjModel)
+
+
+def _get_physics(env: Any) -> dict[str, np.ndarray] | None:
+    """MuJoCo's integration state, and the derived arrays: some tasks read these before their first substep."""
+    model, data = vars(env).get("model"), vars(env).get("data")
+    if not (_is_physics(model) and _is_physics(data)):
+        return None
+    mujoco = sys.modules["mujoco"]
+    kind = mujoco.mjtState.mjSTATE_INTEGRATION
+    integration = np.empty(mujoco.mj_stateSize(model, kind))
+    mujoco.mj_getState(model, data, integration, kind)
+    return {"integration": integration, **{name: getattr(data, name).copy() for name in _derived_names()}}
+
+
+def _set_physics(env: Any, state: dict[str, np.ndarray]) -> None:
+    mujoco = sys.modules["mujoco"]
+    mujoco.mj_resetData(env.model, env.data)
+    for name in _derived_names():
+        array = getattr(env.data, name)
+        if array.shape == state[name].shape:  # else it is of the solver, which makes it anew
+            array[...] = state[name]
+    mujoco.mj_setState(env.model, env.data, state["integration"], mujoco.mjtState.mjSTATE_INTEGRATION)
+
+
+@cache
+def _derived_names() -> list[str]:
+    mujoco = sys.modules["mujoco"]
+    data = mujoco.MjData(mujoco.MjModel.from_xml_string("<mujoco/>"))
+    return [name for name in dir(data) if not name.startswith("_") and isinstance(getattr(data, name), np.ndarray)]
+
+
+# --- random numbers ---------------------------------------------------------------------------------------------------
+
+
+def get_random(owner: Any) -> dict[str, Any] | None:
+    """
+    :param owner: an environment or a space of gymnasium's
+    :return: the state of its random numbers; None if it has drawn none yet
+    """
+    generator = vars(owner).get("_np_random")
+    return None if generator is None else generator.bit_generator.state
+
+
+def set_random(owner: Any, state: dict[str, Any] | None) -> None:
+    """
+    :param owner: an environment or a space of gymnasium's
+    :param state: what ``get_random`` returned
+    """
+    if state is None:
+        owner._np_random = None
+    else:
+        owner.np_random.bit_generator.state = state

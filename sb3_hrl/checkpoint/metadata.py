@@ -1,0 +1,226 @@
+"""What a checkpoint says about itself, for people and for the check when it is resumed."""
+
+import datetime
+import hashlib
+import platform
+import re
+import subprocess
+import sys
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack, VecNormalize
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvWrapper
+
+from sb3_hrl.checkpoint.snapshot import Snapshot
+
+FORMAT = 1
+_PACKAGES = ("torch", "mujoco", "stable-baselines3", "gymnasium", "numpy", "sb3-hrl")
+# Attributes of an algorithm that are its state or its surroundings, not what somebody chose.
+_NOT_CHOSEN = {
+    "lineage",
+    "num_timesteps",
+    "start_time",
+    "tensorboard_log",
+    "verbose",
+    "lr_schedule",
+    "ep_info_buffer",
+    "ep_success_buffer",
+    "observation_space",
+    "action_space",
+    "policy_class",
+    "muscle_body",
+    "hold_decisions",
+    "noise_seed",
+    "n_noise_decisions",
+    "n_simulated_steps",
+}
+
+
+class Difference(NamedTuple):
+    """
+    Between a checkpoint and what is to go on from it.
+
+    :param name: of what
+    :param saved: in the checkpoint
+    :param now: here
+    :param is_impossible: whether training cannot go on at all
+    """
+
+    name: str
+    saved: Any
+    now: Any
+    is_impossible: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.saved} in the checkpoint, {self.now} now"
+
+
+@cache
+def versions() -> dict[str, str]:
+    """
+    :return: of Python and the packages that decide the numbers
+    """
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+@cache
+def git_revision() -> str | None:
+    """
+    :return: of the working directory, with a mark if it has changes; None outside of a repository
+    """
+    try:
+        call = ["git", "describe", "--always", "--dirty", "--abbrev=40"]
+        return subprocess.run(call, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def describe(model: BaseAlgorithm, snapshot: Snapshot, environments: dict[str, Any] | None = None) -> dict[str, Any]:
+    """
+    :param model: the snapshot's
+    :param snapshot: of which
+    :param environments: what ``describe_envs`` says of the model's, if it is known already
+    :return: the content of ``metadata.yaml``
+    """
+    return {
+        "format": FORMAT,
+        "kind": snapshot.kind,
+        "algorithm": _class_name(model),
+        "num_timesteps": int(snapshot.num_timesteps),
+        "n_updates": int(snapshot.data.get("_n_updates", 0)),
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "versions": versions(),
+        "threads": th.get_num_threads(),
+        "command": " ".join(sys.orig_argv),
+        "git": git_revision(),
+        "environments": environments or (None if model.env is None else describe_envs(model.env)),
+        "spaces": {"observation": str(model.observation_space), "action": str(model.action_space)},
+        "hyperparameters": hyperparameters(snapshot.data),
+        "missing": [] if snapshot.resume is None else snapshot.resume["envs"]["missing"],
+        "resumed_from": [dict(item) for item in getattr(model, "lineage", ())],
+    }
+
+
+def _class_name(value: Any) -> str:
+    return f"{type(value).__module__}:{type(value).__qualname__}"
+
+
+def hyperparameters(data: dict[str, Any]) -> dict[str, Any]:
+    """
+    :param data: an algorithm's attributes
+    :return: what somebody chose of them, as YAML can say it
+    """
+    names = sorted(name for name in data if not name.startswith("_") and name not in _NOT_CHOSEN)
+    return {name: _as_yaml(data[name]) for name in names}
+
+
+def _as_yaml(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _as_yaml(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_yaml(item) for item in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value))  # where it lies in memory is nobody's choice
+
+
+# --- environments -----------------------------------------------------------------------------------------------------
+
+
+def describe_envs(env: VecEnv) -> dict[str, Any]:
+    """
+    :param env: any
+    :return: what they are made of, from the inside: ``resume`` can build most of them again
+    """
+    wrappers: list[dict[str, Any]] = []
+    base = env
+    while isinstance(base, VecEnvWrapper):
+        wrappers.insert(0, {"class": _class_name(base), "kwargs": _wrapper_kwargs(base)})
+        base = base.venv
+    description: dict[str, Any] = {"class": _class_name(base), "n_envs": base.num_envs, "wrappers": wrappers}
+    recipe = getattr(base, "recipe", None)
+    if recipe is not None:
+        description["recipe"] = _as_yaml(recipe)
+        description["model_sha256"] = getattr(getattr(base, "task", None), "model_hash", None)
+    elif isinstance(base, DummyVecEnv | SubprocVecEnv):
+        spec = base.get_attr("spec", 0)[0]
+        if spec is not None:
+            description["spec"] = _describe_spec(spec)
+        if isinstance(base, DummyVecEnv):
+            description["model_sha256"] = _hash_model(getattr(base.envs[0].unwrapped, "fullpath", None))
+    return description
+
+
+def _describe_spec(spec: Any) -> dict[str, Any]:
+    wrappers = [
+        {"entry_point": wrapper.entry_point, "kwargs": _as_yaml(wrapper.kwargs)}
+        for wrapper in spec.additional_wrappers
+        if not wrapper.entry_point.endswith(":Monitor")
+    ]
+    kwargs = {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
+    limit = spec.max_episode_steps
+    return {"id": spec.id, "kwargs": _as_yaml(kwargs), "max_episode_steps": limit, "wrappers": wrappers}
+
+
+@cache
+def _hash_model(path: str | None) -> str | None:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path is not None and Path(path).is_file() else None
+
+
+def _wrapper_kwargs(wrapper: VecEnvWrapper) -> dict[str, Any]:
+    if isinstance(wrapper, VecNormalize):
+        names = ("training", "norm_obs", "norm_reward", "clip_obs", "clip_reward", "gamma", "epsilon", "norm_obs_keys")
+        return {name: _as_yaml(getattr(wrapper, name)) for name in names}
+    if isinstance(wrapper, VecFrameStack):
+        return {"n_stack": wrapper.stacked_obs.n_stack}
+    return {}
+
+
+# --- differences ------------------------------------------------------------------------------------------------------
+
+
+def compare(
+    saved: dict[str, Any], now: dict[str, Any], observation_space: spaces.Space, action_space: spaces.Space
+) -> list[Difference]:
+    """
+    :param saved: the metadata of a checkpoint
+    :param now: those of the run that is to go on from it
+    :param observation_space: of its environments
+    :param action_space: of its environments
+    :return: what is different, the impossible first
+    """
+    found = []
+    for name, space in (("observation", observation_space), ("action", action_space)):
+        if saved["spaces"][name] != str(space):
+            found.append(Difference(f"the {name} space", saved["spaces"][name], space, is_impossible=True))
+    for name in saved["versions"]:
+        if saved["versions"][name] != now["versions"].get(name):
+            found.append(Difference(f"the version of {name}", saved["versions"][name], now["versions"].get(name)))
+    if saved["threads"] != now["threads"]:
+        found.append(Difference("torch's threads", saved["threads"], now["threads"]))
+    for name in sorted({*saved["hyperparameters"], *now["hyperparameters"]}):
+        pair = saved["hyperparameters"].get(name), now["hyperparameters"].get(name)
+        if pair[0] != pair[1]:
+            found.append(Difference(name, *pair))
+    old, new = saved["environments"] or {}, now["environments"] or {}
+    for name in ("n_envs", "class", "model_sha256", "spec", "recipe", "wrappers"):
+        if old.get(name) != new.get(name):
+            found.append(Difference(f"the environments' {name}", old.get(name), new.get(name)))
+    return found

@@ -1,0 +1,275 @@
+"""All that a training run needs to go on, taken between two iterations and kept in memory until somebody wants a file."""
+
+import copy
+import io
+import random
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch as th
+import yaml
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import (
+    BaseCallback,
+    CallbackList,
+    EvalCallback,
+    EventCallback,
+    StopTrainingOnNoModelImprovement,
+)
+from stable_baselines3.common.save_util import recursive_getattr, save_to_zip_file
+
+from sb3_hrl.checkpoint import tree
+from sb3_hrl.checkpoint.archive import METADATA, Archive, seal
+from sb3_hrl.checkpoint.env_state import get_env_state, get_random, set_env_state, set_random
+
+# The members that SB3 does not have; it ignores them.
+STRUCTURE, ARRAYS = "resume.json", "resume.bin"
+RESUMABLE, INFERENCE = "resumable", "inference"
+# What changes in SB3's callbacks; another callback may have `get_checkpoint` and `set_checkpoint`.
+_CALLBACK_ATTRIBUTES: dict[type[BaseCallback], tuple[str, ...]] = {
+    EvalCallback: (
+        "best_mean_reward",
+        "last_mean_reward",
+        "evaluations_results",
+        "evaluations_timesteps",
+        "evaluations_length",
+        "evaluations_successes",
+    ),
+    StopTrainingOnNoModelImprovement: ("last_best_mean_reward", "no_improvement_evals"),
+}
+
+
+class Snapshot(NamedTuple):
+    """
+    A model between two iterations. Nothing in it changes when the model goes on.
+
+    :param num_timesteps: the model's
+    :param data: its attributes
+    :param params: its state dicts
+    :param variables: its other tensors
+    :param resume: plain data beside the model: random numbers, environments, callbacks; None if it is for inference only
+    """
+
+    num_timesteps: int
+    data: dict[str, Any]
+    params: dict[str, Any]
+    variables: dict[str, Any]
+    resume: dict[str, Any] | None
+
+    @property
+    def kind(self) -> str:
+        """``resumable`` or ``inference``."""
+        return INFERENCE if self.resume is None else RESUMABLE
+
+    def to_zip(self, metadata: dict[str, Any]) -> bytes:
+        """
+        :param metadata: what ``metadata.yaml`` is to say
+        :return: the file's content
+        """
+        buffer = io.BytesIO()
+        save_to_zip_file(buffer, data=self.data, params=self.params, pytorch_variables=self.variables)
+        extra = {METADATA: to_yaml(metadata)}
+        if self.resume is not None:
+            extra[STRUCTURE], extra[ARRAYS] = tree.pack(self.resume)
+        return seal(buffer.getvalue(), extra)
+
+
+def to_yaml(metadata: dict[str, Any]) -> bytes:
+    """
+    :param metadata: what ``metadata.yaml`` is to say
+    :return: the file's content
+    """
+    return yaml.safe_dump(metadata, sort_keys=False).encode()
+
+
+def take(
+    model: BaseAlgorithm, callback: BaseCallback | None = None, *, is_resumable: bool = True, has_begun: bool = False
+) -> Snapshot:
+    """
+    :param model: between two iterations; for inference at any time
+    :param callback: the root of its callbacks, whose counters go on
+    :param is_resumable: whether training is to go on from it
+    :param has_begun: whether the next rollout has just begun, as it has for a callback
+    :return: a copy of all that counts
+    """
+    state_dicts, variables = model._get_torch_save_params()
+    excluded = {*model._excluded_save_params(), *(name.partition(".")[0] for name in (*state_dicts, *variables))}
+    params: Any = model.get_parameters()
+    if not is_resumable:
+        params = _without_training(params)
+    return Snapshot(
+        model.num_timesteps,
+        {name: _shallow_copy(value) for name, value in vars(model).items() if name not in excluded},
+        _copied(params),
+        {name: _copied(recursive_getattr(model, name)) for name in variables},
+        _get_rest(model, callback, has_begun) if is_resumable else None,
+    )
+
+
+def _shallow_copy(value: Any) -> Any:
+    return copy.copy(value) if isinstance(value, dict | list | deque | np.ndarray) else value
+
+
+def _copied(value: Any) -> Any:
+    """A copy of a state dict that shares no tensor with it."""
+    if isinstance(value, th.Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return type(value)((key, _copied(item)) for key, item in value.items())
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    return value
+
+
+def _without_training(value: Any) -> Any:
+    """The state dicts without what only training needs: the optimisers' moments, and the muscle learner's reservoir."""
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"state", "param_groups"}:
+        return {**value, "state": {}}
+    empty = {key: item[:0] for key, item in value.items() if key == "reservoir"}
+    return {**{key: _without_training(item) for key, item in value.items()}, **empty, **({"n_seen": 0} if empty else {})}
+
+
+# --- what SB3's zip does not have -------------------------------------------------------------------------------------
+
+
+def _get_rest(model: BaseAlgorithm, callback: BaseCallback | None, has_begun: bool) -> dict[str, Any]:
+    assert model.env is not None
+    return {
+        "version": 1,
+        "random": _get_random_numbers(),
+        "action_space": get_random(model.action_space),
+        "last_obs": _as_plain(model._last_obs),
+        "last_episode_starts": np.copy(model._last_episode_starts),  # type: ignore[arg-type]
+        "last_original_obs": _as_plain(model._last_original_obs),
+        "exploration": _get_exploration(model) if has_begun else None,
+        "envs": get_env_state(model.env),
+        "callbacks": [_get_callback(item) for item in _walk(callback)],
+    }
+
+
+def read_rest(archive: Archive) -> dict[str, Any] | None:
+    """
+    :param archive: a checkpoint
+    :return: what ``restore`` wants; None if it is for inference only
+    """
+    if STRUCTURE not in archive.members:
+        return None
+    return tree.unpack(archive.members[STRUCTURE], archive.members[ARRAYS])
+
+
+def restore(model: BaseAlgorithm, rest: dict[str, Any], callback: BaseCallback) -> list[str]:
+    """
+    Put everything but the model's own attributes where it was. Called when a rollout begins: what was drawn or counted since
+    the model was loaded is forgotten.
+
+    :param model: loaded from the same checkpoint, on environments that have been reset
+    :param rest: of the checkpoint
+    :param callback: the root of the callbacks
+    :return: the names of what restarts
+    """
+    assert model.env is not None
+    missing = set_env_state(model.env, rest["envs"])
+    if not any(name.startswith("the environments:") for name in missing):
+        model._last_obs = rest["last_obs"]
+        model._last_episode_starts = rest["last_episode_starts"]
+        model._last_original_obs = rest["last_original_obs"]
+    _set_callbacks(list(_walk(callback)), rest["callbacks"])
+    set_random(model.action_space, rest["action_space"])
+    _set_random_numbers(rest["random"])
+    if model.use_sde:
+        _set_exploration(model, rest["exploration"])
+    return missing
+
+
+def _as_plain(obs: Any) -> Any:
+    if isinstance(obs, dict):
+        return {key: np.copy(value) for key, value in obs.items()}
+    return None if obs is None else np.copy(obs)
+
+
+def _get_random_numbers() -> dict[str, Any]:
+    state = {"python": random.getstate(), "numpy": np.random.get_state(legacy=False), "torch": th.get_rng_state().numpy()}
+    if th.cuda.is_available():
+        state["cuda"] = [part.numpy() for part in th.cuda.get_rng_state_all()]
+    return state
+
+
+def _set_random_numbers(state: dict[str, Any]) -> None:
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    th.set_rng_state(th.from_numpy(state["torch"]))
+    if "cuda" in state and th.cuda.device_count() == len(state["cuda"]):
+        th.cuda.set_rng_state_all([th.from_numpy(part) for part in state["cuda"]])
+
+
+def _get_exploration(model: BaseAlgorithm) -> dict[str, np.ndarray] | None:
+    """The matrices of gSDE, which are drawn at the beginning of a rollout before anybody can look."""
+    if not model.use_sde:
+        return None
+    distribution: Any = model.policy.action_dist
+    return {name: getattr(distribution, name).detach().cpu().numpy() for name in ("exploration_mat", "exploration_matrices")}
+
+
+def _set_exploration(model: BaseAlgorithm, matrices: dict[str, np.ndarray] | None) -> None:
+    assert model.env is not None
+    if matrices is None:  # then they were not drawn yet
+        model.policy.reset_noise(model.env.num_envs)  # type: ignore[operator]
+    for name, matrix in (matrices or {}).items():
+        setattr(model.policy.action_dist, name, th.as_tensor(matrix, device=model.device))
+
+
+# --- callbacks --------------------------------------------------------------------------------------------------------
+
+
+def _walk(callback: BaseCallback | None) -> Iterator[BaseCallback]:
+    """The callbacks that somebody wants, in their order; those that only hold others have no state."""
+    if callback is None:
+        return
+    if isinstance(callback, CallbackList):
+        for child in callback.callbacks:
+            yield from _walk(child)
+        return
+    if not getattr(callback, "is_internal", False):
+        yield callback
+    if isinstance(callback, EventCallback):
+        for child in (callback.callback, getattr(callback, "callback_on_new_best", None)):
+            yield from _walk(child)
+
+
+def _get_callback(callback: BaseCallback) -> dict[str, Any]:
+    state: dict[str, Any] = {"class": type(callback).__name__, "n_calls": callback.n_calls}
+    state["num_timesteps"] = callback.num_timesteps
+    for kind, names in _CALLBACK_ATTRIBUTES.items():
+        if isinstance(callback, kind):
+            state["attributes"] = {name: _numbers(getattr(callback, name)) for name in names}
+    if isinstance(callback, EvalCallback):
+        state["envs"] = get_env_state(callback.eval_env)
+    if hasattr(callback, "get_checkpoint"):
+        state["own"] = callback.get_checkpoint()
+    return state
+
+
+def _numbers(value: Any) -> Any:
+    return [_numbers(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _set_callbacks(callbacks: list[BaseCallback], states: list[dict[str, Any]]) -> None:
+    """Each callback continues the first one of its class that no other has continued."""
+    left = list(states)
+    for callback in callbacks:
+        index = next((at for at, state in enumerate(left) if state["class"] == type(callback).__name__), None)
+        if index is None:
+            continue
+        state = left.pop(index)
+        callback.n_calls, callback.num_timesteps = state["n_calls"], state["num_timesteps"]
+        for name, value in state.get("attributes", {}).items():
+            setattr(callback, name, value)
+        if "own" in state and hasattr(callback, "set_checkpoint"):
+            callback.set_checkpoint(state["own"])
+        if "envs" in state and isinstance(callback, EvalCallback):
+            callback.eval_env.reset()  # a Monitor refuses to step without
+            set_env_state(callback.eval_env, state["envs"])
