@@ -1,8 +1,8 @@
 """
 The file: a zip in SB3's format with a seal, written so that a crash at any moment leaves the old one or the new one whole.
 
-The seal covers every byte: the zip's comment ends in the SHA-256 of all that stands before the digest. ``manifest.json`` beside
-the other members says how large each one is and what its SHA-256 is, so that a damaged file can be described.
+The seal covers every byte: the zip's comment ends in the SHA-256 of all that stands before the digest. ``manifest.json``,
+beside the other members, has the size and SHA-256 of each one, so that a damaged file can be described.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -77,7 +77,7 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def read(source: str | Path | IO[bytes]) -> Archive:
+def read(source: str | Path | io.BufferedIOBase) -> Archive:
     """
     Read and check a file. One without a seal, as SB3 writes them, is checked as far as a zip can be.
 

@@ -2,6 +2,8 @@
 
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,6 @@ class Checkpointer(BaseCallback):
     :param name_prefix: of the files
     :param keep_last: how many of them stay; None for all. Others (``best_model.zip``) are left alone
     :param save_optimizer: False writes files for inference only
-    :param handle_signals: whether SIGTERM and SIGUSR1 write a checkpoint and end the process
     :param verbose: 1 tells of every file
     """
 
@@ -37,7 +38,6 @@ class Checkpointer(BaseCallback):
         name_prefix: str = "rl_model",
         keep_last: int | None = None,
         save_optimizer: bool = True,
-        handle_signals: bool = False,
         verbose: int = 0,
     ) -> None:
         super().__init__(verbose)
@@ -50,9 +50,9 @@ class Checkpointer(BaseCallback):
         # The newest state between two iterations; replaced as a whole, so that another thread may take it at any time.
         self.ready: tuple[snapshot.Snapshot, dict[str, Any]] | None = None
         self._environments: dict[str, Any] = {}
+        self._root: BaseCallback = self  # of all callbacks
         self._n_saved = -1
         self._is_rollout_complete = False
-        self._signals = SavingSignals(self.save) if handle_signals else None
 
     def _init_callback(self) -> None:
         archive.remove_torn(self.folder)
@@ -60,8 +60,7 @@ class Checkpointer(BaseCallback):
     def _on_training_start(self) -> None:
         self._n_saved = self.model.num_timesteps
         self._environments = describe_envs(self.training_env)
-        if self._signals is not None:
-            self._signals.install()
+        self._root = self.locals["callback"]
 
     def _on_rollout_start(self) -> None:
         self._is_rollout_complete = False
@@ -82,14 +81,19 @@ class Checkpointer(BaseCallback):
     def _on_training_end(self) -> None:
         if self._is_rollout_complete:
             self._take(has_begun=False)
-        if self._signals is not None:
-            self._signals.remove()
+
+    @contextmanager
+    def handling_signals(self) -> Iterator[None]:
+        """While it lasts, SIGTERM and SIGUSR1 write a checkpoint and end the process: see ``SavingSignals``."""
+        signals = SavingSignals(self.save)
+        signals.install()
+        try:
+            yield
+        finally:
+            signals.remove()
 
     def _take(self, has_begun: bool) -> None:
-        root: BaseCallback = self
-        while root.parent is not None:
-            root = root.parent
-        taken = snapshot.take(self.model, root, is_resumable=self.save_optimizer, has_begun=has_begun)
+        taken = snapshot.take(self.model, self._root, is_resumable=self.save_optimizer, has_begun=has_begun)
         self.ready = taken, describe(self.model, taken, self._environments)
 
     def save(self, path: Path | None = None) -> Path | None:
@@ -115,7 +119,9 @@ class Checkpointer(BaseCallback):
         if self.keep_last is None:
             return
         pattern = re.compile(rf"{re.escape(self.name_prefix)}_(\d+)_steps\.zip")
-        found = sorted((int(match.group(1)), path) for path in self.folder.iterdir() if (match := pattern.fullmatch(path.name)))
+        found = sorted(
+            (int(match.group(1)), path) for path in self.folder.iterdir() if (match := pattern.fullmatch(path.name))
+        )
         for _, path in found[: -self.keep_last]:
             path.unlink(missing_ok=True)
             path.with_suffix(".metadata.yaml").unlink(missing_ok=True)

@@ -2,8 +2,8 @@
 The state of environments, as plain data: what decides how each one goes on.
 
 A VecEnv with ``get_state`` and ``set_state`` (NativeVecEnv, ProcgenVecEnv) speaks for itself. For gymnasium environments in a
-Dummy or SubprocVecEnv every layer of wrappers is asked. An environment can offer ``get_checkpoint()``, which returns plain data,
-and ``set_checkpoint(state)``; of MuJoCo environments the physics is taken, too; of those that offer nothing the attributes that
+Dummy or SubprocVecEnv every layer of wrappers is asked. One can offer ``get_checkpoint()``, which returns plain data, and
+``set_checkpoint(state)``. Of MuJoCo environments the physics is taken, too; of those that offer nothing the attributes that
 are plain data. What cannot be taken is named, and restarts.
 """
 
@@ -31,7 +31,19 @@ _WRAPPER_ATTRIBUTES = {
     "PassiveEnvChecker": (),
 }
 # Attributes that belong to the looks of an environment, or were there before it began.
-_NOT_STATE = {"env", "render_mode", "screen", "surf", "clock", "isopen", "viewer", "window", "mujoco_renderer", "metadata", "spec"}
+_NOT_STATE = {
+    "env",
+    "render_mode",
+    "screen",
+    "surf",
+    "clock",
+    "isopen",
+    "viewer",
+    "window",
+    "mujoco_renderer",
+    "metadata",
+    "spec",
+}
 
 
 # --- a VecEnv ---------------------------------------------------------------------------------------------------------
@@ -54,7 +66,7 @@ def get_env_state(env: VecEnv) -> dict[str, Any]:
     if hasattr(base, "get_state") and hasattr(base, "set_state"):
         kind, states = type(base).__name__, base.get_state()
     elif isinstance(base, DummyVecEnv | SubprocVecEnv):
-        states = _call(base, "get")
+        states = _exchange(base)
         missing += sorted({name for state in states for name in state.pop("missing")})
     else:
         missing.append(type(base).__name__)
@@ -87,7 +99,7 @@ def set_env_state(env: VecEnv, state: dict[str, Any]) -> list[str]:
     if hasattr(base, "get_state") and hasattr(base, "set_state") and kind == type(base).__name__:
         base.set_state(states)
     elif isinstance(base, DummyVecEnv | SubprocVecEnv) and kind == "gym":
-        _call(base, "set", states)
+        _exchange(base, states)
     else:
         missing.append(f"the environments: their states are of a {kind}, and they are a {type(base).__name__} now")
     return missing
@@ -95,11 +107,7 @@ def set_env_state(env: VecEnv, state: dict[str, Any]) -> list[str]:
 
 def _get_layer(layer: VecEnvWrapper, missing: list[str]) -> Any:
     if isinstance(layer, VecNormalize):
-        is_dict = isinstance(getattr(layer, "obs_rms", None), dict)
-        moments = {key: _get_moments(rms) for key, rms in layer.obs_rms.items()} if is_dict else None
-        if layer.norm_obs and not is_dict:
-            moments = _get_moments(layer.obs_rms)
-        return {"obs_rms": moments, "ret_rms": _get_moments(layer.ret_rms), "returns": layer.returns.copy()}
+        return get_normalization(layer)
     if isinstance(layer, VecFrameStack):
         return {key: stack.stacked_obs.copy() for key, stack in _stacks(layer.stacked_obs)}
     if isinstance(layer, VecMonitor):
@@ -111,14 +119,7 @@ def _get_layer(layer: VecEnvWrapper, missing: list[str]) -> Any:
 
 def _set_layer(layer: VecEnvWrapper, state: Any) -> None:
     if isinstance(layer, VecNormalize):
-        if isinstance(getattr(layer, "obs_rms", None), dict):
-            for key, rms in layer.obs_rms.items():
-                _set_moments(rms, state["obs_rms"][key])
-        elif layer.norm_obs and state["obs_rms"] is not None:
-            _set_moments(layer.obs_rms, state["obs_rms"])
-        _set_moments(layer.ret_rms, state["ret_rms"])
-        if len(state["returns"]) == layer.num_envs:
-            layer.returns = state["returns"]
+        set_normalization(layer, state)
     elif isinstance(layer, VecFrameStack):
         for key, stack in _stacks(layer.stacked_obs):
             if stack.stacked_obs.shape == state[key].shape:
@@ -126,6 +127,36 @@ def _set_layer(layer: VecEnvWrapper, state: Any) -> None:
     elif isinstance(layer, VecMonitor):
         for name, numbers in state.items():
             setattr(layer, name, numbers)
+
+
+def get_normalization(normalize: VecNormalize) -> dict[str, Any]:
+    """
+    :param normalize: any
+    :return: its statistics and running returns
+    """
+    obs_rms = normalize.obs_rms if normalize.norm_obs else None
+    moments = {key: _get_moments(rms) for key, rms in obs_rms.items()} if isinstance(obs_rms, dict) else None
+    if obs_rms is not None and moments is None:
+        moments = _get_moments(obs_rms)  # type: ignore[arg-type]
+    return {"obs_rms": moments, "ret_rms": _get_moments(normalize.ret_rms), "returns": normalize.returns.copy()}
+
+
+def set_normalization(normalize: VecNormalize, state: dict[str, Any]) -> None:
+    """
+    :param normalize: one of the same observations
+    :param state: what ``get_normalization`` returned
+    """
+    if normalize.norm_obs and state["obs_rms"] is not None:
+        obs_rms = normalize.obs_rms
+        for rms, moments in (
+            [(obs_rms[key], state["obs_rms"][key]) for key in obs_rms]
+            if isinstance(obs_rms, dict)
+            else [(obs_rms, state["obs_rms"])]
+        ):
+            _set_moments(rms, moments)
+    _set_moments(normalize.ret_rms, state["ret_rms"])
+    if len(state["returns"]) == normalize.num_envs:
+        normalize.returns = state["returns"].copy()
 
 
 def _stacks(stacked: StackedObservations) -> Iterator[tuple[str, StackedObservations]]:
@@ -138,7 +169,7 @@ def _get_moments(rms: RunningMeanStd) -> dict[str, Any]:
 
 
 def _set_moments(rms: RunningMeanStd, state: dict[str, Any]) -> None:
-    rms.mean, rms.var, rms.count = state["mean"], state["var"], state["count"]
+    rms.mean, rms.var, rms.count = state["mean"].copy(), state["var"].copy(), state["count"]
 
 
 # --- one environment, perhaps in a worker process ---------------------------------------------------------------------
@@ -159,11 +190,14 @@ class _Accessible(gym.Wrapper, metaclass=_Access):
     pass
 
 
-def _call(base: DummyVecEnv | SubprocVecEnv, what: str, states: list[Any] | None = None) -> list[Any]:
+def _exchange(base: DummyVecEnv | SubprocVecEnv, states: list[Any] | None = None) -> list[Any]:
+    """Get the states of all environments, or set them."""
     if isinstance(base, DummyVecEnv):
         if states is None:
             return [_get_env(env) for env in base.envs]
-        return [_set_env(env, state) for env, state in zip(base.envs, states, strict=True)]
+        for env, state in zip(base.envs, states, strict=True):
+            _set_env(env, state)
+        return []
     base.env_is_wrapped(_Accessible)
     if states is None:
         return base.env_method("get_checkpoint_state")

@@ -6,6 +6,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,12 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch as th
-from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack, VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvWrapper
 
-from sb3_hrl.checkpoint.snapshot import Snapshot
+from sb3_hrl.checkpoint.snapshot import Snapshot, take
 
 FORMAT = 1
 _PACKAGES = ("torch", "mujoco", "stable-baselines3", "gymnasium", "numpy", "sb3-hrl")
@@ -50,13 +50,11 @@ class Difference(NamedTuple):
     :param name: of what
     :param saved: in the checkpoint
     :param now: here
-    :param is_impossible: whether training cannot go on at all
     """
 
     name: str
     saved: Any
     now: Any
-    is_impossible: bool = False
 
     def __str__(self) -> str:
         return f"{self.name}: {self.saved} in the checkpoint, {self.now} now"
@@ -196,31 +194,17 @@ def _wrapper_kwargs(wrapper: VecEnvWrapper) -> dict[str, Any]:
 # --- differences ------------------------------------------------------------------------------------------------------
 
 
-def compare(
-    saved: dict[str, Any], now: dict[str, Any], observation_space: spaces.Space, action_space: spaces.Space
-) -> list[Difference]:
+def compare_with(model: BaseAlgorithm, saved: Mapping[str, Any]) -> list[Difference]:
     """
-    :param saved: the metadata of a checkpoint
-    :param now: those of the run that is to go on from it
-    :param observation_space: of its environments
-    :param action_space: of its environments
-    :return: what is different, the impossible first
+    :param model: loaded from a checkpoint, perhaps with other arguments or environments
+    :param saved: what the checkpoint says about itself
+    :return: what is different now. Other spaces or other muscles never come here: ``load`` refuses them
     """
-    found = []
-    for name, space in (("observation", observation_space), ("action", action_space)):
-        if saved["spaces"][name] != str(space):
-            found.append(Difference(f"the {name} space", saved["spaces"][name], space, is_impossible=True))
-    for name in saved["versions"]:
-        if saved["versions"][name] != now["versions"].get(name):
-            found.append(Difference(f"the version of {name}", saved["versions"][name], now["versions"].get(name)))
-    if saved["threads"] != now["threads"]:
-        found.append(Difference("torch's threads", saved["threads"], now["threads"]))
-    for name in sorted({*saved["hyperparameters"], *now["hyperparameters"]}):
-        pair = saved["hyperparameters"].get(name), now["hyperparameters"].get(name)
-        if pair[0] != pair[1]:
-            found.append(Difference(name, *pair))
-    old, new = saved["environments"] or {}, now["environments"] or {}
-    for name in ("n_envs", "class", "model_sha256", "spec", "recipe", "wrappers"):
-        if old.get(name) != new.get(name):
-            found.append(Difference(f"the environments' {name}", old.get(name), new.get(name)))
-    return found
+    now = describe(model, take(model, is_resumable=False))
+    pairs = [(f"the version of {name}", value, now["versions"].get(name)) for name, value in saved["versions"].items()]
+    pairs.append(("torch's threads", saved["threads"], now["threads"]))
+    chosen, chosen_now = saved["hyperparameters"], now["hyperparameters"]
+    pairs += [(name, chosen.get(name), chosen_now.get(name)) for name in sorted({*chosen, *chosen_now})]
+    envs, envs_now = saved["environments"] or {}, now["environments"] or {}
+    pairs += [(f"the environments' {name}", envs.get(name), envs_now.get(name)) for name in sorted({*envs, *envs_now})]
+    return [Difference(*pair) for pair in pairs if pair[1] != pair[2]]

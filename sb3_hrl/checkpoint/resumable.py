@@ -15,6 +15,7 @@ from stable_baselines3.common.utils import configure_logger
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_hrl.checkpoint import archive, snapshot
+from sb3_hrl.checkpoint.env_state import set_normalization
 from sb3_hrl.checkpoint.metadata import describe
 from sb3_hrl.checkpoint.safe_pickle import is_trusted, load_data
 
@@ -25,8 +26,8 @@ class Resumable(OnPolicyAlgorithm):
     """
     A base for on-policy algorithms, before the algorithm itself: ``class HPPO(Resumable, PPO)``.
 
-    ``save`` writes a resumable checkpoint where one can be had: between two calls of ``learn``, with the environments open. While
-    ``learn`` runs it writes an inference file (as ``EvalCallback`` wants it); a ``Checkpointer`` takes checkpoints then.
+    ``save`` writes a resumable checkpoint where one can be had: between two calls of ``learn``, with the environments open.
+    While ``learn`` runs it writes an inference file (as ``EvalCallback`` wants it); a ``Checkpointer`` takes checkpoints then.
     ``load`` reads files without running code from them, and notes what training needs to go on; ``learn`` with
     ``reset_num_timesteps=False`` puts that in place.
     """
@@ -35,6 +36,8 @@ class Resumable(OnPolicyAlgorithm):
     _rest: dict[str, Any] | None = None
     # The checkpoints that this model goes back to, the nearest first.
     lineage: tuple[dict[str, Any], ...] = ()
+    # Whether the next `learn` continues the run of the checkpoint, and counts its steps from that run's beginning.
+    continues_run = False
     # Whether the model is inside of an iteration: `learn` is running, or has not come to its end.
     _is_learning = False
 
@@ -58,12 +61,12 @@ class Resumable(OnPolicyAlgorithm):
             path.write(content)
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_rest", "_is_learning"]
+        return [*super()._excluded_save_params(), "_rest", "_is_learning", "continues_run"]
 
     # --- loading --------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def load(  # type: ignore[override]
+    def load(
         cls: type[SelfResumable],
         path: str | Path | io.BufferedIOBase,
         env: GymEnv | None = None,
@@ -96,15 +99,29 @@ class Resumable(OnPolicyAlgorithm):
             io.BytesIO(found.data), env, device, {**data, **replaced}, print_system_info, force_reset, **kwargs
         )
         if found.metadata:
-            model._rest = snapshot.read_rest(found)
+            normalization, model._rest = snapshot.read_state(found)
+            normalize = model.get_vec_normalize_env()
+            if normalization is not None and normalize is not None:
+                set_normalization(normalize, normalization)
             model.lineage = (_parent(found), *(dict(item) for item in found.metadata["resumed_from"]))
         return model
 
     # --- going on -------------------------------------------------------------------------------------------------------
 
-    def learn(self: SelfResumable, *args: Any, **kwargs: Any) -> SelfResumable:
+    def learn(
+        self: SelfResumable,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int = 1,
+        tb_log_name: str = "run",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> SelfResumable:
+        if self.continues_run:
+            self.continues_run, reset_num_timesteps = False, False
+            total_timesteps -= self.num_timesteps
         self._is_learning = True
-        super().learn(*args, **kwargs)
+        super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
         self._is_learning = False
         return self
 

@@ -7,12 +7,14 @@ from typing import Any
 import gymnasium as gym
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.type_aliases import GymEnv
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvWrapper
 
 from sb3_hrl.checkpoint import archive
+from sb3_hrl.checkpoint.env_state import set_normalization
 from sb3_hrl.checkpoint.resumable import Resumable, resumable
-from sb3_hrl.checkpoint.safe_pickle import is_known, is_trusted
+from sb3_hrl.checkpoint.safe_pickle import is_known, is_trusted, load_data
+from sb3_hrl.checkpoint.snapshot import read_state
 from sb3_hrl.registry import register_envs
 
 
@@ -35,6 +37,29 @@ def _missing(path: Path) -> Any:
     raise FileNotFoundError(f"{path}: there is no such checkpoint or run folder")
 
 
+def read_metadata(path: str | Path) -> dict[str, Any]:
+    """
+    :param path: a checkpoint
+    :return: what it says about itself; empty for a file of SB3's own
+    """
+    return archive.read(path).metadata
+
+
+def check(path: str | Path, trust: bool | None = None) -> dict[str, Any]:
+    """
+    Read all of a file that could be refused.
+
+    :param path: a checkpoint
+    :param trust: whether it may run code
+    :return: what it says about itself
+    :raises CheckpointError: if it is damaged
+    :raises UntrustedError: if loading it would run code
+    """
+    found = archive.read(path)
+    load_data(found.members.get("data", b"{}").decode(), trust=is_trusted(trust), name=found.path)
+    return found.metadata
+
+
 def load(path: str | Path, env: GymEnv | None = None, trust: bool | None = None, **kwargs: Any) -> Resumable:
     """
     Load a model of whatever algorithm wrote the file; training goes on exactly, with SB3's PPO and A2C too.
@@ -46,7 +71,7 @@ def load(path: str | Path, env: GymEnv | None = None, trust: bool | None = None,
     :return: the model; ``learn(..., reset_num_timesteps=False)`` goes on
     """
     path = find(path)
-    metadata = archive.read(path).metadata
+    metadata = read_metadata(path)
     if not metadata:
         raise ValueError(f"{path}: it does not say which algorithm wrote it; use that algorithm's own load")
     algorithm = _import(metadata["algorithm"], trust)
@@ -66,10 +91,24 @@ def resume(path: str | Path, trust: bool | None = None, **kwargs: Any) -> Resuma
     :return: the model with its environments
     """
     path = find(path)
-    metadata = archive.read(path).metadata
+    metadata = read_metadata(path)
     if metadata.get("kind") != "resumable":
         raise ValueError(f"{path}: it is for inference only; training goes on from a resumable checkpoint")
     return load(path, _build_envs(path, metadata["environments"], trust), trust, **kwargs)
+
+
+def read_normalization(path: str | Path, normalize: VecNormalize) -> bool:
+    """
+    Give a ``VecNormalize`` the statistics that belong to a checkpoint.
+
+    :param path: the checkpoint
+    :param normalize: gets them
+    :return: whether there are any in it; a file of SB3's own has none
+    """
+    normalization, _ = read_state(archive.read(path))
+    if normalization is not None:
+        set_normalization(normalize, normalization)
+    return normalization is not None
 
 
 def _build_envs(path: Path, description: dict[str, Any], trust: bool | None) -> VecEnv:
@@ -91,7 +130,11 @@ def _build_envs(path: Path, description: dict[str, Any], trust: bool | None) -> 
 
         make_kwargs = {**spec["kwargs"], "max_episode_steps": spec["max_episode_steps"]}
         env = make_vec_env(
-            spec["id"], description["n_envs"], env_kwargs=make_kwargs, wrapper_class=wrap if wrappers else None, vec_env_cls=kind
+            spec["id"],
+            description["n_envs"],
+            env_kwargs=make_kwargs,
+            wrapper_class=wrap if wrappers else None,
+            vec_env_cls=kind,
         )
     else:
         raise ValueError(f"{path}: its environments cannot be built from what it says; load(path, env=...) takes them")

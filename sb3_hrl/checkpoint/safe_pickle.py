@@ -13,9 +13,9 @@ import os
 import pickle
 import types
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 import gymnasium as gym
@@ -42,6 +42,7 @@ _CONSTRUCTORS = {
     "numpy.core.numeric": ("_frombuffer",),
     "numpy._core.numeric": ("_frombuffer",),
     "numpy.random._pickle": ("__generator_ctor", "__bit_generator_ctor", "__randomstate_ctor"),
+    "numpy.random.bit_generator": ("__pyx_unpickle_SeedSequence", "SeedSequence"),
     "numpy.random._pcg64": ("PCG64",),
     "numpy.random._mt19937": ("MT19937",),
     "numpy.random._philox": ("Philox",),
@@ -52,7 +53,9 @@ _CONSTRUCTORS = {
     "stable_baselines3.common.running_mean_std": ("RunningMeanStd",),
 }
 # NumPy's element types, which are named and called by their pickles.
-_NUMPY_SCALARS = {name for name in dir(np) if isinstance(getattr(np, name), type) and issubclass(getattr(np, name), np.generic)}
+_NUMPY_SCALARS = {
+    name for name in dir(np) if isinstance(getattr(np, name), type) and issubclass(getattr(np, name), np.generic)
+}
 
 
 class UntrustedError(ValueError):
@@ -96,7 +99,8 @@ def load_data(json_text: str, skip: Iterable[str] = (), *, trust: bool = False, 
         except UntrustedError as error:
             raise UntrustedError(
                 f"{name}: {key!r} holds {error}. Loading it could run code of whoever wrote the file. If you trust it: "
-                f"load(..., trust=True), or {TRUST_VARIABLE}=1 in the environment; or replace it: custom_objects={{{key!r}: ...}}"
+                f"load(..., trust=True), or {TRUST_VARIABLE}=1 in the environment. To do without it: "
+                f"custom_objects={{{key!r}: ...}}"
             ) from error
         except Exception as error:  # a pickle can fail in any way
             raise UntrustedError(f"{name}: {key!r} cannot be read: {type(error).__name__}: {error}") from error
@@ -107,7 +111,11 @@ def load_data(json_text: str, skip: Iterable[str] = (), *, trust: bool = False, 
 def _plugin_packages() -> tuple[str, ...]:
     """The packages of the registered algorithms: who installed them trusts them."""
     return tuple(
-        {entry.value.partition(":")[0].partition(".")[0] for item in plugins(ALGORITHMS).values() for entry in item.entry_points}
+        {
+            entry.value.partition(":")[0].partition(".")[0]
+            for item in plugins(ALGORITHMS).values()
+            for entry in item.entry_points
+        }
     )
 
 
@@ -123,14 +131,19 @@ def _is_within(module: str, packages: Iterable[str]) -> bool:
     return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
-class _SafeUnpickler(pickle._Unpickler):  # type: ignore[misc, name-defined]
+# What Python's unpickler does for each opcode.
+_ORIGINAL: Mapping[int, Callable[[Any], None]] = pickle._Unpickler.dispatch
+
+
+class _SafeUnpickler(pickle._Unpickler):
     """
     Python's own unpickler, in Python, with both of its doors watched: what it looks up, and what it calls.
 
     The fast one cannot tell a class that is named from one that is called.
     """
 
-    dispatch = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]  # noqa: RUF012
+    dispatch: ClassVar[dict[int, Any]] = dict(_ORIGINAL)
+    stack: list[Any]
 
     def find_class(self, module: str, name: str) -> Any:
         if name in _CONSTRUCTORS.get(module, ()) or (module == "numpy" and name in _NUMPY_SCALARS):
@@ -156,7 +169,7 @@ class _SafeUnpickler(pickle._Unpickler):  # type: ignore[misc, name-defined]
         for argument in arguments:
             if callable(argument):  # it would be called in turn
                 self._check_call(argument)
-        pickle._Unpickler.load_reduce(self)  # type: ignore[attr-defined]
+        _ORIGINAL[pickle.REDUCE[0]](self)
 
     def _check_new(self, kind: Any) -> None:
         # What a plug-in keeps in its attributes is made without its constructor.
@@ -165,16 +178,16 @@ class _SafeUnpickler(pickle._Unpickler):  # type: ignore[misc, name-defined]
 
     def _load_newobj(self) -> None:
         self._check_new(self.stack[-2])
-        pickle._Unpickler.load_newobj(self)  # type: ignore[attr-defined]
+        _ORIGINAL[pickle.NEWOBJ[0]](self)
 
     def _load_newobj_ex(self) -> None:
         self._check_new(self.stack[-3])
-        pickle._Unpickler.load_newobj_ex(self)  # type: ignore[attr-defined]
+        _ORIGINAL[pickle.NEWOBJ_EX[0]](self)
 
     def _load_build(self) -> None:
         if isinstance(self.stack[-2], type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType):
             raise UntrustedError("a change of a class")
-        pickle._Unpickler.load_build(self)  # type: ignore[attr-defined]
+        _ORIGINAL[pickle.BUILD[0]](self)
 
     def _refuse(self) -> None:
         raise UntrustedError("an old kind of pickle that makes instances of any class")

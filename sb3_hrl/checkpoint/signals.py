@@ -48,9 +48,8 @@ class SavingSignals:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._old_fd)
-        reader, writer = self._sockets
+        self._sockets[1].close()  # which ends the thread
         self._sockets = None
-        writer.close()  # which ends the thread
 
     def _listen(self, reader: socket.socket) -> None:
         is_first = True

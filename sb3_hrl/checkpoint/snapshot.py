@@ -22,10 +22,10 @@ from stable_baselines3.common.save_util import recursive_getattr, save_to_zip_fi
 
 from sb3_hrl.checkpoint import tree
 from sb3_hrl.checkpoint.archive import METADATA, Archive, seal
-from sb3_hrl.checkpoint.env_state import get_env_state, get_random, set_env_state, set_random
+from sb3_hrl.checkpoint.env_state import get_env_state, get_normalization, get_random, set_env_state, set_random
 
 # The members that SB3 does not have; it ignores them.
-STRUCTURE, ARRAYS = "resume.json", "resume.bin"
+STRUCTURE, ARRAYS = "state.json", "state.bin"
 RESUMABLE, INFERENCE = "resumable", "inference"
 # What changes in SB3's callbacks; another callback may have `get_checkpoint` and `set_checkpoint`.
 _CALLBACK_ATTRIBUTES: dict[type[BaseCallback], tuple[str, ...]] = {
@@ -49,13 +49,15 @@ class Snapshot(NamedTuple):
     :param data: its attributes
     :param params: its state dicts
     :param variables: its other tensors
-    :param resume: plain data beside the model: random numbers, environments, callbacks; None if it is for inference only
+    :param normalization: the statistics of its ``VecNormalize``, if it has one
+    :param resume: plain data that only training needs: random numbers, environments, callbacks; None for inference
     """
 
     num_timesteps: int
     data: dict[str, Any]
     params: dict[str, Any]
     variables: dict[str, Any]
+    normalization: dict[str, Any] | None
     resume: dict[str, Any] | None
 
     @property
@@ -70,9 +72,8 @@ class Snapshot(NamedTuple):
         """
         buffer = io.BytesIO()
         save_to_zip_file(buffer, data=self.data, params=self.params, pytorch_variables=self.variables)
-        extra = {METADATA: to_yaml(metadata)}
-        if self.resume is not None:
-            extra[STRUCTURE], extra[ARRAYS] = tree.pack(self.resume)
+        structure, arrays = tree.pack({"normalization": self.normalization, "resume": self.resume})
+        extra = {METADATA: to_yaml(metadata), STRUCTURE: structure, ARRAYS: arrays}
         return seal(buffer.getvalue(), extra)
 
 
@@ -104,6 +105,7 @@ def take(
         {name: _shallow_copy(value) for name, value in vars(model).items() if name not in excluded},
         _copied(params),
         {name: _copied(recursive_getattr(model, name)) for name in variables},
+        None if (normalize := model.get_vec_normalize_env()) is None else get_normalization(normalize),
         _get_rest(model, callback, has_begun) if is_resumable else None,
     )
 
@@ -151,14 +153,15 @@ def _get_rest(model: BaseAlgorithm, callback: BaseCallback | None, has_begun: bo
     }
 
 
-def read_rest(archive: Archive) -> dict[str, Any] | None:
+def read_state(archive: Archive) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """
     :param archive: a checkpoint
-    :return: what ``restore`` wants; None if it is for inference only
+    :return: the statistics of a ``VecNormalize``, and what ``restore`` wants; None for what it does not have
     """
     if STRUCTURE not in archive.members:
-        return None
-    return tree.unpack(archive.members[STRUCTURE], archive.members[ARRAYS])
+        return None, None
+    state = tree.unpack(archive.members[STRUCTURE], archive.members[ARRAYS])
+    return state["normalization"], state["resume"]
 
 
 def restore(model: BaseAlgorithm, rest: dict[str, Any], callback: BaseCallback) -> list[str]:
@@ -236,8 +239,8 @@ def _walk(callback: BaseCallback | None) -> Iterator[BaseCallback]:
     if not getattr(callback, "is_internal", False):
         yield callback
     if isinstance(callback, EventCallback):
-        for child in (callback.callback, getattr(callback, "callback_on_new_best", None)):
-            yield from _walk(child)
+        yield from _walk(callback.callback)
+        yield from _walk(getattr(callback, "callback_on_new_best", None))
 
 
 def _get_callback(callback: BaseCallback) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """
 Plain data as two strings of bytes: JSON for the structure, and one block for arrays. Reading them back runs no code.
 
-Plain are None, booleans, numbers (NumPy's too), text, bytes, arrays of numbers, and lists, tuples and dicts of these. Every bit
-comes back: floats as Python prints them, arrays as they lie in memory.
+Plain are None, booleans, numbers (NumPy's too), text, bytes, arrays of numbers, and lists, tuples and dicts of these. Every
+bit comes back: floats as Python prints them, arrays as they lie in memory.
 """
 
 import json

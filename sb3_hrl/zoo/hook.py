@@ -22,6 +22,7 @@ PLACES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "get_wrapper_class": ("hyperparams", "key"),
         "get_saved_hyperparams": ("stats_path",),
         "create_test_env": ("hyperparams", "env_kwargs", "log_dir"),
+        "get_model_path": (),
     },
     "rl_zoo3.hyperparams_opt": {"HYPERPARAMS_SAMPLER": (), "HYPERPARAMS_CONVERTER": ()},
     "rl_zoo3.import_envs": {},
@@ -33,12 +34,19 @@ PLACES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "ExperimentManager._preprocess_hyperparams": ("hyperparams",),
         "ExperimentManager._maybe_normalize": ("env", "eval_env"),
         "ExperimentManager.create_envs": ("n_envs", "eval_env", "no_log"),
+        "ExperimentManager.create_callbacks": (),
+        "ExperimentManager.learn": ("model",),
+        "ExperimentManager.save_trained_model": ("model",),
+        "ExperimentManager._load_pretrained_agent": ("hyperparams", "env"),
+        "ExperimentManager._save_config": ("saved_hyperparams",),
         "ExperimentManager.hyperparameters_optimization": (),
         "optuna.create_study": ("storage",),
     },
 }
 
 _has_warned = False
+# The model that enjoy has chosen; it makes the environments next, and loads the model last.
+_model_path: str | None = None
 _algorithms: "LazyAlgorithms | None" = None
 
 
@@ -132,7 +140,7 @@ def _adapt_utils(utils: Any) -> None:
     utils.ALGOS = _algorithms
 
     get_wrapper_class, get_saved_hyperparams = utils.get_wrapper_class, utils.get_saved_hyperparams
-    create_test_env = utils.create_test_env
+    create_test_env, get_model_path = utils.create_test_env, utils.get_model_path
 
     @wraps(get_wrapper_class)
     def get_wrapper_class_by_short_name(hyperparams: dict[str, Any], key: str = "env_wrapper") -> Callable | None:
@@ -155,11 +163,33 @@ def _adapt_utils(utils: Any) -> None:
         saved_kwargs = (bound.arguments.get("hyperparams") or {}).pop("env_kwargs", None) or {}
         bound.arguments["env_kwargs"] = {**saved_kwargs, **(bound.arguments.get("env_kwargs") or {})}
         with monitor_folder(bound.arguments.get("log_dir")):
-            return create_test_env(*bound.args, **bound.kwargs)
+            env = create_test_env(*bound.args, **bound.kwargs)
+        if _model_path is not None:
+            _use_own_statistics(env, _model_path)
+        return env
+
+    @wraps(get_model_path)
+    def get_model_path_and_note_it(*args: Any, **kwargs: Any) -> tuple[str, str, str]:
+        global _model_path
+        names = get_model_path(*args, **kwargs)
+        _model_path = names[1]
+        return names
 
     utils.get_wrapper_class = get_wrapper_class_by_short_name
     utils.get_saved_hyperparams = get_saved_hyperparams_for_testing
     utils.create_test_env = create_test_env_with_kwargs
+    utils.get_model_path = get_model_path_and_note_it
+
+
+def _use_own_statistics(env: Any, model_path: str) -> None:
+    """The zoo keeps one file of statistics for all models of a run; a checkpoint of ours holds those that belong to it."""
+    from stable_baselines3.common.vec_env import unwrap_vec_normalize
+
+    from sb3_hrl.checkpoint import read_normalization
+
+    normalize = unwrap_vec_normalize(env)
+    if normalize is not None:
+        read_normalization(model_path, normalize)
 
 
 def _with_dotted_names(wrappers: Any, key: str) -> Any:

@@ -3,15 +3,19 @@
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from rl_zoo3.exp_manager import ALGOS, ExperimentManager
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.vec_env import VecEnv
 
+from sb3_hrl.checkpoint import Checkpointer, CheckpointError, Resumable, UntrustedError, check, compare_with
 from sb3_hrl.envs.task import check_extra
 from sb3_hrl.errors import MissingExtraError, PluginError
 from sb3_hrl.registry import get_spec
@@ -19,7 +23,7 @@ from sb3_hrl.vec_env.recipe import monitor_folder
 from sb3_hrl.zoo.hook import LazyAlgorithms
 from sb3_hrl.zoo.samplers import MUSCLE_KWARGS
 from sb3_hrl.zoo.tuning import heartbeat_studies
-from sb3_hrl.zoo.validation import ConfigError, check_config, find_config, normalise, read_section
+from sb3_hrl.zoo.validation import CHECKPOINT_KEYS, ConfigError, check_config, find_config, normalise, read_section
 
 if TYPE_CHECKING:
     import optuna
@@ -47,10 +51,27 @@ class PluginExperimentManager(ExperimentManager):
                 self.config = str(hyperparams)
             else:
                 self.config = find_config(self.config, hyperparams.parent / "presets")
+        self.checkpointer: Checkpointer | None = None
+        self.is_resumable = issubclass(ALGOS[self.algo], Resumable)
+        self.resumed: Mapping[str, Any] = {}
+        if self.continue_training and self.is_resumable:
+            with _clear_errors():
+                self.resumed = self._read_checkpoint()
         if not self.continue_training:
             # Statistics are looked for beside the trained agent. Without one that is the working directory; look into the
             # new run's own folder instead, where there are none.
             self.trained_agent = os.path.join(self.save_path, "")
+
+    def _read_checkpoint(self) -> Mapping[str, Any]:
+        """What the checkpoint of ``-i`` says about itself; empty if training cannot go on from it exactly."""
+        metadata = check(self.trained_agent)
+        algorithm = ALGOS[self.algo]
+        if metadata and metadata["algorithm"] != f"{algorithm.__module__}:{algorithm.__qualname__}":
+            raise ConfigError(f"error: -i {self.trained_agent}: it is of {metadata['algorithm']}, not of --algo {self.algo}")
+        if metadata.get("kind") == "resumable":
+            return metadata
+        print(f"{self.trained_agent} is no resumable checkpoint: a new run begins with its networks")
+        return {}
 
     def read_hyperparameters(self) -> tuple[dict[str, Any], dict[str, Any]]:
         if not self.is_plugin:
@@ -99,7 +120,15 @@ class PluginExperimentManager(ExperimentManager):
         if not self.is_plugin:
             return super()._preprocess_hyperparams(hyperparams)
         eval_env_kwargs = hyperparams.pop("eval_env_kwargs", None)
+        self.checkpoint_options = {key: hyperparams.pop(key) for key in CHECKPOINT_KEYS if key in hyperparams}
         processed = super()._preprocess_hyperparams(hyperparams)
+        n_done = self.resumed.get("num_timesteps", 0)
+        if n_done >= self.n_timesteps:
+            with _clear_errors():
+                raise ConfigError(
+                    f"error: -i {self.trained_agent}: it has {n_done} steps already, so there is nothing left of "
+                    f"{self.n_timesteps}: give a larger total with -n"
+                )
         if self._eval_env_kwargs_args is None:
             self.eval_env_kwargs = self.env_kwargs if eval_env_kwargs is None else eval_env_kwargs
         return processed
@@ -108,6 +137,74 @@ class PluginExperimentManager(ExperimentManager):
         # For `vec_env_wrapper: native`, of any algorithm: the folder that the zoo itself chooses.
         with monitor_folder(None if eval_env or no_log else self.save_path):
             return super().create_envs(n_envs, eval_env, no_log)
+
+    # --- checkpoints ----------------------------------------------------------------------------------------------------
+
+    def create_callbacks(self) -> None:
+        if not self.is_plugin or not self.is_resumable or self.optimize_hyperparameters:
+            super().create_callbacks()
+            return
+        save_freq, self.save_freq = max(self.save_freq, 0), 0
+        super().create_callbacks()
+        self.save_freq = save_freq
+        self.checkpointer = Checkpointer(
+            self.save_path,
+            save_freq,
+            keep_last=self.checkpoint_options.get("keep_checkpoints"),
+            save_optimizer=self.checkpoint_options.get("save_optimizer", True),
+            verbose=self.verbose,
+        )
+
+    def _maybe_normalize(self, env: VecEnv, eval_env: bool) -> VecEnv:
+        if not self.is_plugin or not self.resumed:
+            return super()._maybe_normalize(env, eval_env)
+        # The statistics are in the checkpoint; a file beside it may belong to another one.
+        checkpoint, self.trained_agent = self.trained_agent, os.path.join(self.save_path, "")
+        try:
+            return super()._maybe_normalize(env, eval_env)
+        finally:
+            self.trained_agent = checkpoint
+
+    def _load_pretrained_agent(self, hyperparams: dict[str, Any], env: VecEnv) -> BaseAlgorithm:
+        if not self.is_plugin:
+            return super()._load_pretrained_agent(hyperparams, env)
+        with _clear_errors():
+            try:
+                model: Any = super()._load_pretrained_agent(hyperparams, env)
+            except ValueError as error:  # other spaces, other muscles
+                raise ConfigError(f"error: -i {self.trained_agent}: {error}") from error
+        if self.resumed:
+            print(f"Continuing at step {model.num_timesteps} of {self.n_timesteps}")
+            for difference in compare_with(model, self.resumed):
+                print(f"  different: {difference}")
+            model.continues_run = True
+        return model
+
+    def _save_config(self, saved_hyperparams: dict[str, Any]) -> None:
+        super()._save_config(saved_hyperparams)
+        if self.is_plugin and self.resumed:
+            parents = [{"path": self.trained_agent, "num_timesteps": self.resumed["num_timesteps"]}]
+            text = yaml.safe_dump(parents + self.resumed["resumed_from"], sort_keys=False)
+            Path(self.params_path, "resumed_from.yml").write_text(text)
+
+    def learn(self, model: BaseAlgorithm) -> None:
+        if not self.is_plugin or self.checkpointer is None:
+            super().learn(model)
+            return
+        normalize = model.get_vec_normalize_env()
+        if normalize is not None:
+            # enjoy wants this file, and gives its place to what the checkpoint holds.
+            normalize.save(os.path.join(self.params_path, "vecnormalize.pkl"))
+        # Not the first: that one is told of the end of the training even if there was an error.
+        self.callbacks = [CallbackList(self.callbacks), self.checkpointer]
+        with self.checkpointer.handling_signals():
+            super().learn(model)
+
+    def save_trained_model(self, model: BaseAlgorithm) -> None:
+        super().save_trained_model(model)
+        if self.is_plugin and self.checkpointer is not None:
+            # After Ctrl-C the model is somewhere in an iteration; the checkpoint is of its beginning.
+            self.checkpointer.save(Path(self.save_path, f"{self.env_name}.zip"))
 
     def objective(self, trial: "optuna.Trial") -> float:
         if self.is_plugin and MUSCLE_KWARGS in self._hyperparams:
@@ -126,6 +223,6 @@ def _clear_errors() -> Iterator[None]:
     """What is the user's or a plug-in's to mend ends the command with its message, and no traceback."""
     try:
         yield
-    except (ConfigError, MissingExtraError, PluginError) as error:
+    except (CheckpointError, ConfigError, MissingExtraError, PluginError, UntrustedError) as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None

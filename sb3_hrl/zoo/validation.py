@@ -36,6 +36,8 @@ _ZOO_ARGUMENTS = {
     "device": "--device",
     "_init_setup_model": None,
 }
+# The keys that the bridge takes out for checkpoints.
+CHECKPOINT_KEYS: dict[str, Any] = {"save_optimizer": bool, "keep_checkpoints": int | None}
 # The keys that the zoo takes out before it calls the constructor; `eval_env_kwargs` is taken out by the bridge.
 _ZOO_KEYS: dict[str, Any] = {
     "n_envs": int,
@@ -48,13 +50,14 @@ _ZOO_KEYS: dict[str, Any] = {
     "env_wrapper": Any,
     "vec_env_wrapper": Any,
     "callback": Any,
+    **CHECKPOINT_KEYS,
 }
 _NOISE_KEYS: dict[str, Any] = {"noise_type": str, "noise_std": float}
 # Strings under these keys are Python code to the zoo.
 _EVALUATED = {"policy_kwargs", "normalize", "monitor_kwargs", "replay_buffer_class", "replay_buffer_kwargs"}
 # The zoo turns these into schedules, and takes nothing but numbers and strings.
 _ZOO_SCHEDULES = {"learning_rate", "clip_range", "clip_range_vf", "delta_std"}
-_AT_LEAST_ONE = {"n_envs", "n_timesteps", "frame_stack", "n_steps", "batch_size", "n_epochs"}
+_AT_LEAST_ONE = {"keep_checkpoints", "n_envs", "n_timesteps", "frame_stack", "n_steps", "batch_size", "n_epochs"}
 _FROM_ZERO_TO_ONE = {"gamma", "gae_lambda"}
 _POSITIVE = {"learning_rate", "clip_range"}
 
