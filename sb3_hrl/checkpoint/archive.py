@@ -106,9 +106,12 @@ class _Damaged(Exception):
 def _check(data: bytes) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            infos = archive.infolist()
-            is_sealed = archive.comment.startswith(_SEAL) or MANIFEST in archive.namelist()
+            infos, names = archive.infolist(), archive.namelist()
+            # One flipped bit cannot take both away.
+            is_sealed = _SEAL in data[-_DIGEST_SIZE - len(_SEAL) :] or MANIFEST in names
             _check_announced(infos)
+            if "data" not in names:  # without its end, the file looks like one of the archives of torch inside of it
+                raise _Damaged("the file is truncated, or holds no model: it has no member 'data'")
             if is_sealed and _digest(data[:-_DIGEST_SIZE]).encode() != data[-_DIGEST_SIZE:]:
                 raise _Damaged(_describe_damage(archive))
             return {info.filename: _read_member(archive, info) for info in infos}

@@ -22,7 +22,7 @@ from stable_baselines3.common.vec_env.stacked_observations import StackedObserva
 
 from sb3_hrl.checkpoint.tree import is_plain
 
-# What changes in the wrappers that everybody has. By name: rl_zoo3 brings a TimeLimit of its own.
+# What changes in the wrappers that everybody has, and in their subclasses.
 _WRAPPER_ATTRIBUTES = {
     "TimeLimit": ("_elapsed_steps",),
     "Monitor": ("rewards", "needs_reset", "total_steps"),
@@ -211,11 +211,17 @@ def _layers(env: gym.Env) -> Iterator[Any]:
     yield env
 
 
+def _name(layer: Any) -> str:
+    """Its class, or the one in ``_WRAPPER_ATTRIBUTES`` that it derives from: rl_zoo3 brings a TimeLimit of its own."""
+    kinds = type(layer).__mro__ if isinstance(layer, gym.Wrapper) else ()
+    return next((kind.__name__ for kind in kinds if kind.__name__ in _WRAPPER_ATTRIBUTES), type(layer).__name__)
+
+
 def _get_env(env: gym.Env) -> dict[str, Any]:
     missing: list[str] = []
     layers = []
     for layer in _layers(env):
-        names = _WRAPPER_ATTRIBUTES.get(type(layer).__name__) if isinstance(layer, gym.Wrapper) else None
+        names = _WRAPPER_ATTRIBUTES.get(_name(layer))
         state: dict[str, Any] = {"physics": _get_physics(layer)}
         if hasattr(layer, "get_checkpoint"):
             state["own"] = layer.get_checkpoint()
@@ -225,12 +231,12 @@ def _get_env(env: gym.Env) -> dict[str, Any]:
             state["attributes"] = _get_attributes(layer, missing)
         if not isinstance(layer, gym.Wrapper):
             state["random"] = get_random(layer)
-        layers.append({"class": type(layer).__name__, **state})
+        layers.append({"class": _name(layer), **state})
     return {"layers": layers, "missing": missing}
 
 
 def _set_env(env: gym.Env, state: dict[str, Any]) -> None:
-    found = [type(layer).__name__ for layer in _layers(env)]
+    found = [_name(layer) for layer in _layers(env)]
     wanted = [layer["class"] for layer in state["layers"]]
     if found != wanted:
         raise ValueError(f"the environments' layers were {' > '.join(wanted)}, and are {' > '.join(found)}")

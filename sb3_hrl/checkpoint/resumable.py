@@ -91,8 +91,6 @@ class Resumable(OnPolicyAlgorithm):
         :return: the model
         """
         found = archive.read(path)
-        if "data" not in found.members:
-            raise archive.CheckpointError(f"{found.path}: the file holds no model: it has no member 'data'")
         replaced = dict(custom_objects or {})
         data = load_data(found.members["data"].decode(), replaced, trust=is_trusted(trust), name=found.path)
         model: Any = super().load(

@@ -56,7 +56,7 @@ def check(path: str | Path, trust: bool | None = None) -> dict[str, Any]:
     :raises UntrustedError: if loading it would run code
     """
     found = archive.read(path)
-    load_data(found.members.get("data", b"{}").decode(), trust=is_trusted(trust), name=found.path)
+    load_data(found.members["data"].decode(), trust=is_trusted(trust), name=found.path)
     return found.metadata
 
 

@@ -11,8 +11,8 @@ import io
 import json
 import os
 import pickle
+import re
 import types
-from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, ClassVar
@@ -21,7 +21,6 @@ import cloudpickle
 import gymnasium as gym
 import numpy as np
 import torch as th
-from stable_baselines3.common import utils
 from stable_baselines3.common.buffers import BaseBuffer
 from torch import nn
 
@@ -32,15 +31,15 @@ TRUST_VARIABLE = "SB3_HRL_TRUST"
 # Packages whose classes may be named, if they are of one of the kinds below.
 _PACKAGES = ("stable_baselines3", "sb3_contrib", "torch.nn", "torch.optim")
 _NAMED_KINDS = (nn.Module, th.optim.Optimizer, BaseBuffer)
-# What builds values and does nothing else. NumPy has moved its functions from `core` to `_core`.
+# NumPy 2 has renamed it; a file may come from the other one.
+_NUMPY_CORE = "numpy._core" if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else "numpy.core"
+# What builds values and does nothing else.
 _CONSTRUCTORS = {
     "builtins": ("set", "frozenset", "slice", "complex", "bytearray", "range", "list", "dict", "tuple", "int", "float", "str"),
     "collections": ("deque", "OrderedDict"),
     "numpy": ("ndarray", "dtype"),
-    "numpy.core.multiarray": ("_reconstruct", "scalar"),
-    "numpy._core.multiarray": ("_reconstruct", "scalar"),
-    "numpy.core.numeric": ("_frombuffer",),
-    "numpy._core.numeric": ("_frombuffer",),
+    f"{_NUMPY_CORE}.multiarray": ("_reconstruct", "scalar"),
+    f"{_NUMPY_CORE}.numeric": ("_frombuffer",),
     "numpy.random._pickle": ("__generator_ctor", "__bit_generator_ctor", "__randomstate_ctor"),
     "numpy.random.bit_generator": ("__pyx_unpickle_SeedSequence", "SeedSequence"),
     "numpy.random._pcg64": ("PCG64",),
@@ -146,6 +145,7 @@ class _SafeUnpickler(pickle._Unpickler):
     stack: list[Any]
 
     def find_class(self, module: str, name: str) -> Any:
+        module = re.sub(r"numpy\._?core\b", _NUMPY_CORE, module)
         if name in _CONSTRUCTORS.get(module, ()) or (module == "numpy" and name in _NUMPY_SCALARS):
             return getattr(importlib.import_module(module), name)
         is_plugin = _is_within(module, _plugin_packages()) and not module.endswith("__main__")
@@ -205,11 +205,8 @@ class _SafeUnpickler(pickle._Unpickler):
 
 @cache
 def _allowed_calls() -> frozenset[Any]:
-    allowed: set[Any] = {deque, OrderedDict, utils.FloatSchedule}
+    allowed: set[Any] = set()
     for module, names in _CONSTRUCTORS.items():
-        try:
-            loaded = importlib.import_module(module)
-        except ImportError:
-            continue  # the other NumPy's
+        loaded = importlib.import_module(module)
         allowed |= {getattr(loaded, name) for name in names if hasattr(loaded, name)}
     return frozenset(allowed)
