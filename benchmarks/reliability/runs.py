@@ -89,6 +89,7 @@ def callbacks(run: Run, folder: Path | None = None) -> list[BaseCallback]:
     :return: an evaluation that falls into rollouts, and the checkpoints
     """
     eval_env = VecNormalize(run.make_env(), training=False, norm_reward=False)
+    eval_env.seed(5)
     found: list[BaseCallback] = [EvalCallback(eval_env, n_eval_episodes=1, eval_freq=50, deterministic=False, verbose=0)]
     return found if folder is None else [*found, Checkpointer(folder, save_freq=1)]
 

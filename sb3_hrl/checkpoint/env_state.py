@@ -293,16 +293,18 @@ def _set_physics(env: Any, state: dict[str, np.ndarray]) -> None:
     mujoco.mj_resetData(env.model, env.data)
     for name in _derived_names():
         array = getattr(env.data, name)
-        if array.shape == state[name].shape:  # else it is of the solver, which makes it anew
+        if array.shape == state[name].shape:
             array[...] = state[name]
     mujoco.mj_setState(env.model, env.data, state["integration"], mujoco.mjtState.mjSTATE_INTEGRATION)
 
 
 @cache
 def _derived_names() -> list[str]:
+    """The arrays of MuJoCo's data without those of the solver, which it makes anew in every step."""
     mujoco = sys.modules["mujoco"]
     data = mujoco.MjData(mujoco.MjModel.from_xml_string("<mujoco/>"))
-    return [name for name in dir(data) if not name.startswith("_") and isinstance(getattr(data, name), np.ndarray)]
+    names = [name for name in dir(data) if not name.startswith("_") and "efc" not in name and "island" not in name]
+    return [name for name in names if isinstance(getattr(data, name), np.ndarray)]
 
 
 # --- random numbers ---------------------------------------------------------------------------------------------------

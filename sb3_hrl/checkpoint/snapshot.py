@@ -249,7 +249,7 @@ def _get_callback(callback: BaseCallback) -> dict[str, Any]:
     for kind, names in _CALLBACK_ATTRIBUTES.items():
         if isinstance(callback, kind):
             state["attributes"] = {name: _numbers(getattr(callback, name)) for name in names}
-    if isinstance(callback, EvalCallback):
+    if isinstance(callback, EvalCallback) and callback.last_mean_reward > -np.inf:  # else they have not begun
         state["envs"] = get_env_state(callback.eval_env)
     if hasattr(callback, "get_checkpoint"):
         state["own"] = callback.get_checkpoint()

@@ -167,6 +167,7 @@ def test_kills_while_writing(tmp_path: Path) -> None:
     )
     plain, path, draw = tmp_path / "plain.zip", tmp_path / "written.zip", random.Random(2)
     save_to_zip_file(plain, data={})
+    archive.write(path, archive.seal(plain.read_bytes(), {"x": b"\0"}))
     for _ in range(4):
         process = subprocess.Popen([sys.executable, "-c", code, plain, path], stdout=subprocess.PIPE)
         assert process.stdout is not None
