@@ -27,8 +27,8 @@ class TimeAwareAlgorithm(OnPolicyAlgorithm):
     """
     An on-policy algorithm whose rollouts know how long each decision lasted, and may run in the native workers.
 
-    It is mixed into an algorithm of SB3's (``class HPPO(TimeAwareAlgorithm, PPO)``), or subclassed alone. It has no constructor:
-    that of the algorithm sets ``rollout`` and ``freeze_normalization``, which HPPO describes.
+    Mixed into an algorithm of SB3's (``class HPPO(TimeAwareAlgorithm, PPO)``), or subclassed alone. It has no constructor;
+    the algorithm's own sets ``rollout`` and ``freeze_normalization``, which HPPO describes.
     """
 
     rollout: str = "auto"
