@@ -159,19 +159,19 @@ def test_nothing_reaches_back_over_the_end_of_an_episode() -> None:
 
 
 def test_no_gradient_flows_through_the_targets() -> None:
-    tensors = [th.randn(4, 2, requires_grad=True) for _ in range(4)]
+    tensors: Any = [th.randn(4, 2, requires_grad=True) for _ in range(4)]
     got = vtrace(*tensors, th.randn(2, requires_grad=True))
     assert not got.targets.requires_grad
     assert not got.advantages.requires_grad
 
 
 def test_shapes_are_checked() -> None:
-    good = [th.zeros(4, 2)] * 4
+    good: Any = [th.zeros(4, 2)] * 4
     for index, name in enumerate(("log_ratios", "discounts", "rewards")):
-        bad = [*good[:index], th.zeros(4, 1), *good[index + 1 :]]
+        bad: Any = [*good[:index], th.zeros(4, 1), *good[index + 1 :]]
         with pytest.raises(ValueError, match=rf"vtrace: {name}: expected shape \[4, 2\], got \[4, 1\]"):
             vtrace(*bad, th.zeros(2))
     with pytest.raises(ValueError, match=r"vtrace: last_values: expected shape \[2\], got \[1, 2\]"):
         vtrace(*good, th.zeros(1, 2))
     with pytest.raises(ValueError, match=r"vtrace: values: expected shape \[T, B\] with T >= 1, got \[0, 2\]"):
-        vtrace(*[th.zeros(0, 2)] * 4, th.zeros(2))
+        vtrace(th.zeros(0, 2), th.zeros(0, 2), th.zeros(0, 2), th.zeros(0, 2), th.zeros(2))

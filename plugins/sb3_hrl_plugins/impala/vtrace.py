@@ -8,7 +8,7 @@ import torch as th
 class VTrace(NamedTuple):
     """
     :param targets: what the values are regressed to, ``v_s`` [T, B]
-    :param advantages: what the log-probabilities' gradient is weighted by, ``rho_s * (r_s + gamma_s * v_{s+1} - V(x_s))`` [T, B]
+    :param advantages: weights of the log-probabilities' gradients, ``rho_s * (r_s + gamma_s * v_{s+1} - V(x_s))`` [T, B]
     """
 
     targets: th.Tensor
