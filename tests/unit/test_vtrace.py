@@ -158,20 +158,27 @@ def test_nothing_reaches_back_over_the_end_of_an_episode() -> None:
     assert not th.equal(before(no_end, trajectory.rewards).targets, before(no_end, trajectory.rewards + late).targets)
 
 
+SHAPES = {"log_ratios": (4, 2), "discounts": (4, 2), "rewards": (4, 2), "values": (4, 2), "last_values": (2,)}
+
+
 def test_no_gradient_flows_through_the_targets() -> None:
-    tensors: Any = [th.randn(4, 2, requires_grad=True) for _ in range(4)]
-    got = vtrace(*tensors, th.randn(2, requires_grad=True))
+    inputs: Any = {name: th.randn(shape, requires_grad=True) for name, shape in SHAPES.items()}
+    got = vtrace(**inputs)
     assert not got.targets.requires_grad
     assert not got.advantages.requires_grad
 
 
-def test_shapes_are_checked() -> None:
-    good: Any = [th.zeros(4, 2)] * 4
-    for index, name in enumerate(("log_ratios", "discounts", "rewards")):
-        bad: Any = [*good[:index], th.zeros(4, 1), *good[index + 1 :]]
-        with pytest.raises(ValueError, match=rf"vtrace: {name}: expected shape \[4, 2\], got \[4, 1\]"):
-            vtrace(*bad, th.zeros(2))
-    with pytest.raises(ValueError, match=r"vtrace: last_values: expected shape \[2\], got \[1, 2\]"):
-        vtrace(*good, th.zeros(1, 2))
-    with pytest.raises(ValueError, match=r"vtrace: values: expected shape \[T, B\] with T >= 1, got \[0, 2\]"):
-        vtrace(th.zeros(0, 2), th.zeros(0, 2), th.zeros(0, 2), th.zeros(0, 2), th.zeros(2))
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("log_ratios", (4, 1), r"log_ratios: expected shape \[4, 2\], got \[4, 1\]"),
+        ("discounts", (2, 4), r"discounts: expected shape \[4, 2\], got \[2, 4\]"),
+        ("rewards", (4, 2, 1), r"rewards: expected shape \[4, 2\], got \[4, 2, 1\]"),
+        ("last_values", (1, 2), r"last_values: expected shape \[2\], got \[1, 2\]"),
+        ("values", (0, 2), r"values: expected shape \[T, B\] with T >= 1, got \[0, 2\]"),
+    ],
+)
+def test_shapes_are_checked(name: str, shape: tuple[int, ...], message: str) -> None:
+    inputs: Any = {name: th.zeros(shape) for name, shape in {**SHAPES, name: shape}.items()}
+    with pytest.raises(ValueError, match=f"vtrace: {message}"):
+        vtrace(**inputs)
