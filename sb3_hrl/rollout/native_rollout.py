@@ -5,7 +5,7 @@ The slow twin is SB3's ``collect_rollouts`` over the same environments; fed with
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -27,7 +27,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import nn
 
 from sb3_hrl import native
-from sb3_hrl.envs.engine import ObsNormalization, RolloutResult
+from sb3_hrl.envs.engine import ObsNormalization
 from sb3_hrl.rollout.normalization import update_normalization_natively
 from sb3_hrl.rollout.time_aware import TimeAwareRolloutBuffer
 from sb3_hrl.vec_env.native_vec_env import NativeVecEnv
@@ -240,9 +240,12 @@ def collect_native(
         terminal_obs = normalize.normalize_obs(terminal_obs)  # type: ignore[assignment]
     last_values = _predict_values(model, model._last_obs)
 
-    is_going_on = _replay(model, venv, env, callback, buffer, result, dones, terminal_obs)
+    steps = venv.replay(result, buffer.n_held, terminal_obs)
+    is_going_on = replay(model, env, callback, buffer, dones, steps)
     if is_going_on:
-        _bootstrap(model, buffer, result, terminal_obs)
+        step, env_index = result.ends.step, result.ends.env_index
+        is_timeout = ~result.terminated[step, env_index]
+        bootstrap_timeouts(model, buffer, (step[is_timeout], env_index[is_timeout]), terminal_obs[is_timeout])
         buffer.pos, buffer.full = n_steps, True
         buffer.compute_returns_and_advantage(last_values=th.as_tensor(last_values), dones=dones[-1])
         callback.update_locals({"values": last_values})
@@ -267,19 +270,21 @@ def _predict_values(model: OnPolicyAlgorithm, obs: Any) -> np.ndarray:
     return values.flatten().cpu().numpy()
 
 
-def _bootstrap(
-    model: OnPolicyAlgorithm, buffer: TimeAwareRolloutBuffer, result: RolloutResult, terminal_obs: np.ndarray
+def bootstrap_timeouts(
+    model: OnPolicyAlgorithm, buffer: TimeAwareRolloutBuffer, where: tuple[np.ndarray, np.ndarray], terminal_obs: Any
 ) -> None:
     """
     Add ``gamma**n_held * V(terminal_obs)`` to the rewards of the decisions that a time limit cut. It is rounded as in
     lock-step: by SB3 in float32, and after a hold by ``TimeAwareCallback`` in float64.
+
+    :param model: whose policy and discount
+    :param buffer: whose rewards
+    :param where: step and environment of these decisions [K]
+    :param terminal_obs: their last observations [K, ...]
     """
-    step, env_index = result.ends.step, result.ends.env_index
-    is_timeout = ~result.terminated[step, env_index]
-    if not is_timeout.any():
+    if len(where[0]) == 0:
         return
-    where = step[is_timeout], env_index[is_timeout]
-    values, n_held = _predict_values(model, terminal_obs[is_timeout]), buffer.n_held[where]
+    values, n_held = _predict_values(model, terminal_obs), buffer.n_held[where]
     after_hold = (np.float64(model.gamma) ** n_held * values).astype(np.float32)
     buffer.rewards[where] += np.where(n_held == 1, np.float32(model.gamma) * values, after_hold)
 
@@ -299,17 +304,25 @@ def read_actions(model: OnPolicyAlgorithm, buffer: TimeAwareRolloutBuffer) -> tu
     return buffer.actions, np.clip(buffer.actions, space.low, space.high)
 
 
-def _replay(
+def replay(
     model: OnPolicyAlgorithm,
-    venv: NativeVecEnv,
     env: VecEnv,
     callback: BaseCallback,
     buffer: TimeAwareRolloutBuffer,
-    result: RolloutResult,
     dones: np.ndarray,
-    terminal_obs: np.ndarray,
+    steps: Iterable[tuple[Any, list[int]]],
 ) -> bool:
-    """Show every step to the callbacks, as SB3's ``collect_rollouts`` would have. False if one of them stops the training."""
+    """
+    Show every step of a finished rollout to the callbacks, as SB3's ``collect_rollouts`` would have.
+
+    :param model: whose counters
+    :param env: the environments to train on
+    :param callback: sees every step
+    :param buffer: the rollout
+    :param dones: whether an episode ended [T, E], bool
+    :param steps: for each step the infos of all environments, and the numbers of those whose episode ended
+    :return: False if a callback stops the training
+    """
     actions, clipped_actions = read_actions(model, buffer)
     last_obs: Any = model._last_obs
     callback.update_locals(
@@ -321,7 +334,7 @@ def _replay(
             "n_rollout_steps": len(dones),
         }
     )
-    for step, (infos, ended) in enumerate(venv.replay(result, buffer.n_held, terminal_obs)):
+    for step, (infos, ended) in enumerate(steps):
         model.num_timesteps += env.num_envs
         is_last = step == len(dones) - 1
         callback.update_locals(
@@ -331,7 +344,7 @@ def _replay(
                 "clipped_actions": clipped_actions[step],
                 "values": buffer.values[step],
                 "log_probs": buffer.log_probs[step],
-                "new_obs": last_obs if is_last else buffer.observations[step + 1].astype(last_obs.dtype),
+                "new_obs": last_obs if is_last else _obs_of_step(buffer.observations, step + 1, last_obs),
                 "rewards": buffer.rewards[step],
                 "dones": dones[step],
                 "infos": infos,
@@ -343,3 +356,9 @@ def _replay(
         if ended:
             model._update_info_buffer([infos[index] for index in ended], dones[step, ended])
     return True
+
+
+def _obs_of_step(observations: Any, step: int, like: Any) -> Any:
+    if isinstance(observations, dict):
+        return {key: _obs_of_step(array, step, like[key]) for key, array in observations.items()}
+    return observations[step].astype(like.dtype, copy=False)

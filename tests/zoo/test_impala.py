@@ -66,4 +66,4 @@ def test_a_preset_is_found_by_name_and_is_right(name: str) -> None:
 
 def test_the_seeds_have_their_presets() -> None:
     machines = ("", "_ryzen7", "_highend")
-    assert IMPALA_PRESETS == sorted(f"impala_{mode}{machine}" for mode in ("sequential", "parallel") for machine in machines)
+    assert sorted(f"impala_{mode}{machine}" for mode in ("sequential", "parallel") for machine in machines) == IMPALA_PRESETS

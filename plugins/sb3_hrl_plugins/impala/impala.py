@@ -18,7 +18,8 @@ from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, Schedule
 from stable_baselines3.common.utils import FloatSchedule, explained_variance, obs_as_tensor
 from torch.nn import functional as F
 
-from sb3_hrl.rollout.algorithm import TimeAwareAlgorithm
+from sb3_hrl.actors import check_n_actors, make_actor_env
+from sb3_hrl.actors.algorithm import ActorAlgorithm
 from sb3_hrl.rollout.time_aware import TimeAwareRolloutBuffer
 from sb3_hrl.schedules import read_schedule
 from sb3_hrl_plugins.impala.vtrace import vtrace
@@ -42,7 +43,7 @@ class Unrolls(NamedTuple):
     discounts: th.Tensor
 
 
-class IMPALA(TimeAwareAlgorithm):
+class IMPALA(ActorAlgorithm):
     """
     Importance Weighted Actor-Learner Architecture: an actor-critic whose targets, V-trace, allow for a policy that acts and is
     not quite the one that learns.
@@ -65,7 +66,12 @@ class IMPALA(TimeAwareAlgorithm):
     :param rms_prop_eps: of RMSprop
     :param rollout: ``auto``, ``native`` or ``lockstep``: as for HPPO
     :param freeze_normalization: as for HPPO
+    :param n_actors: number of processes that collect while this one learns, with ``n_envs / n_actors`` environments each; None
+        for none: then rollouts and updates take turns
+    :param actor_kwargs: ``timeout`` and ``max_restarts`` of the actors; see ``ActorPool``
     """
+
+    n_slots = 2
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
         "MlpPolicy": ActorCriticPolicy,
@@ -105,10 +111,13 @@ class IMPALA(TimeAwareAlgorithm):
         _init_setup_model: bool = True,
         rollout: str = "auto",
         freeze_normalization: bool = False,
+        n_actors: int | None = None,
+        actor_kwargs: dict[str, Any] | None = None,
     ) -> None:
+        self.n_actors, self.actor_kwargs = n_actors, actor_kwargs
         super().__init__(
             policy,
-            env,
+            make_actor_env(env, n_actors, seed),
             learning_rate=learning_rate,
             n_steps=n_steps,
             gamma=gamma,
@@ -159,6 +168,7 @@ class IMPALA(TimeAwareAlgorithm):
         :param kwargs: some of the constructor's
         :raises ValueError: that names the argument, what was expected and what came
         """
+        check_n_actors(kwargs.get("n_actors"))
         for name in ("rho_bar", "c_bar", "rho_bar_pg", "max_grad_norm", "rms_prop_eps"):
             if name in kwargs and not kwargs[name] > 0:
                 raise ValueError(f"{name}: expected a number > 0, got {kwargs[name]!r}")
