@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from sb3_hrl.carried import MUSCLE_SAMPLE, Carried, carry
 from sb3_hrl.envs.task import Task
 from sb3_hrl.hppo.muscle_level import MuscleConfig, MuscleLevel, find_task, is_number, read_body
-from sb3_hrl.hppo.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
+from sb3_hrl.hppo.policies import CnnPolicy, ImpalaCnnPolicy, MlpPolicy, MultiInputPolicy, NatureCnnPolicy
 from sb3_hrl.registry import suggest
 from sb3_hrl.rollout.native_rollout import collect_native, default_shard_size, read_actions, why_lockstep
 from sb3_hrl.rollout.normalization import FrozenNormalization
@@ -59,6 +59,8 @@ class HPPO(PPO):
         "MlpPolicy": MlpPolicy,
         "CnnPolicy": CnnPolicy,
         "MultiInputPolicy": MultiInputPolicy,
+        "NatureCnnPolicy": NatureCnnPolicy,
+        "ImpalaCnnPolicy": ImpalaCnnPolicy,
     }
 
     # Decisions that each environment has taken under an ActionHold; None if there is no ActionHold. Saved with the model.
