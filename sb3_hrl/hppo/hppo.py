@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from sb3_hrl.carried import MUSCLE_SAMPLE, Carried
 from sb3_hrl.envs.task import Task
 from sb3_hrl.hppo.muscle_level import MuscleConfig, MuscleLevel, find_task, is_number, read_body
-from sb3_hrl.hppo.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
+from sb3_hrl.hppo.policies import CnnPolicy, ImpalaCnnPolicy, MlpPolicy, MultiInputPolicy, NatureCnnPolicy
 from sb3_hrl.registry import suggest
 from sb3_hrl.rollout.algorithm import TimeAwareAlgorithm
 from sb3_hrl.rollout.native_rollout import read_actions
@@ -53,6 +53,8 @@ class HPPO(TimeAwareAlgorithm, PPO):
         "MlpPolicy": MlpPolicy,
         "CnnPolicy": CnnPolicy,
         "MultiInputPolicy": MultiInputPolicy,
+        "NatureCnnPolicy": NatureCnnPolicy,
+        "ImpalaCnnPolicy": ImpalaCnnPolicy,
     }
 
     # The body that the muscles are for, and how their networks are built: see ``read_body``. Saved with the model.

@@ -12,8 +12,8 @@ from rl_zoo3.exp_manager import ALGOS, ExperimentManager
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
-from sb3_hrl.envs.task import check_extra
 from sb3_hrl.errors import MissingExtraError, PluginError
+from sb3_hrl.extras import check_extra
 from sb3_hrl.registry import get_spec
 from sb3_hrl.vec_env.recipe import monitor_folder
 from sb3_hrl.zoo.hook import LazyAlgorithms

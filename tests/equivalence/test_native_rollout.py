@@ -365,7 +365,7 @@ def test_log_probs_and_values_are_sb3s(name: str, bang_bang: str) -> None:
     actions = th.as_tensor(buffer.actions).squeeze(-1)
     with th.no_grad():
         values, log_probs, _ = model.policy.evaluate_actions(th.as_tensor(buffer.observations), actions)
-    tolerance = 16 * np.finfo(np.float32).eps
+    tolerance = 16 * float(np.finfo(np.float32).eps)
     assert np.allclose(log_probs.numpy(), buffer.log_probs.flatten(), rtol=tolerance, atol=tolerance)
     assert np.allclose(values.numpy().flatten(), buffer.values.flatten(), rtol=tolerance, atol=tolerance)
     assert not np.allclose(log_probs.numpy()[::-1], buffer.log_probs.flatten(), rtol=tolerance, atol=tolerance)
