@@ -236,7 +236,7 @@ class Actor:
 
     def _seed(self, *numbers: int) -> int:
         """Of whatever these numbers say, for this actor."""
-        return int(np.random.SeedSequence((self._spec.noise_seed, self._index, *numbers)).generate_state(1, np.uint64)[0] >> 1)
+        return int(np.random.SeedSequence((self._spec.noise_seed, self._index, *numbers)).generate_state(1, np.uint64)[0]) >> 1
 
     def _update_info_buffer(self, infos: list[dict[str, Any]], dones: np.ndarray | None = None) -> None:
         """That is the learner's."""

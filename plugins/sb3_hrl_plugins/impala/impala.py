@@ -8,18 +8,14 @@ import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import RolloutBuffer
-from stable_baselines3.common.policies import (
-    ActorCriticCnnPolicy,
-    ActorCriticPolicy,
-    BasePolicy,
-    MultiInputActorCriticPolicy,
-)
+from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, Schedule
 from stable_baselines3.common.utils import FloatSchedule, explained_variance, obs_as_tensor
 from torch.nn import functional as F
 
 from sb3_hrl.actors import check_n_actors, make_actor_env
 from sb3_hrl.actors.algorithm import ActorAlgorithm
+from sb3_hrl.hppo import HPPO
 from sb3_hrl.rollout.time_aware import TimeAwareRolloutBuffer
 from sb3_hrl.schedules import read_schedule
 from sb3_hrl_plugins.impala.vtrace import vtrace
@@ -71,13 +67,9 @@ class IMPALA(ActorAlgorithm):
     :param actor_kwargs: ``timeout`` and ``max_restarts`` of the actors; see ``ActorPool``
     """
 
-    n_slots = 2
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = HPPO.policy_aliases
 
-    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
-        "MlpPolicy": ActorCriticPolicy,
-        "CnnPolicy": ActorCriticCnnPolicy,
-        "MultiInputPolicy": MultiInputActorCriticPolicy,
-    }
+    n_slots = 2
 
     def __init__(
         self,
@@ -212,8 +204,11 @@ class IMPALA(ActorAlgorithm):
         """The observations of some environments, and the ones after the rollout, one row each."""
 
         def flatten(observations: np.ndarray, last_obs: np.ndarray) -> np.ndarray:
-            row = observations.shape[2:]
-            return np.concatenate((observations[:, envs].reshape(-1, *row), last_obs[envs].reshape(-1, *row)))
+            n_steps, _, *row = observations.shape
+            # Like the buffer's own in the order of its axes: images with the channels last stay so.
+            rows = np.empty_like(observations, shape=(n_steps + 1, envs.stop - envs.start, *row))
+            rows[:-1], rows[-1] = observations[:, envs], last_obs[envs].reshape(-1, *row)
+            return rows.reshape(-1, *row)
 
         observations: Any = self.rollout_buffer.observations
         last_obs: Any = self._last_obs
