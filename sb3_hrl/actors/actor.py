@@ -134,14 +134,14 @@ class Start(NamedTuple):
     """
     Where an actor starts.
 
-    :param index: its number
+    :param actor: its number
     :param envs: the numbers of its environments
     :param seeds: of these environments
     :param options: for their first reset
     :param n_starts: how many actors of this number there were before
     """
 
-    index: int
+    actor: int
     envs: Sequence[int]
     seeds: list[int | None]
     options: list[dict[str, Any]]
@@ -209,14 +209,14 @@ class Actor:
     :param start: where it starts
     """
 
-    collect_rollouts = OnPolicyAlgorithm.collect_rollouts
+    collect_rollouts: Any = OnPolicyAlgorithm.collect_rollouts
     # What that uses beside the attributes that are set below.
     device = th.device("cpu")
     num_timesteps = 0
     gamma = 0.0
 
     def __init__(self, spec: ActorSpec, start: Start) -> None:
-        self._spec, self._index = spec, start.index
+        self._spec, self._number = spec, start.actor
         # Some environments draw from the global streams. An actor that takes another's place draws other numbers.
         set_random_seed(self._seed(start.n_starts) % 2**32)
         venv = spec.build(start.envs, start.n_starts > 0)
@@ -236,7 +236,9 @@ class Actor:
 
     def _seed(self, *numbers: int) -> int:
         """Of whatever these numbers say, for this actor."""
-        return int(np.random.SeedSequence((self._spec.noise_seed, self._index, *numbers)).generate_state(1, np.uint64)[0] >> 1)
+        return int(
+            np.random.SeedSequence((self._spec.noise_seed, self._number, *numbers)).generate_state(1, np.uint64)[0] >> 1
+        )
 
     def _update_info_buffer(self, infos: list[dict[str, Any]], dones: np.ndarray | None = None) -> None:
         """That is the learner's."""
@@ -266,7 +268,7 @@ class Actor:
             recorder = _Recorder(self.env, task.arrays, sink)
             recorder.write_obs("obs", 0, self._last_obs)
             task.arrays["episode_starts"][0] = self._last_episode_starts
-            if not self.collect_rollouts(self.env, recorder, recorder, self._spec.n_steps):  # type: ignore[arg-type]
+            if not self.collect_rollouts(self.env, recorder, recorder, self._spec.n_steps):
                 break
             seconds = time.perf_counter() - start
             sink.put(Report(version, recorder.terminal_obs, recorder.infos, seconds, start - waits_since))
