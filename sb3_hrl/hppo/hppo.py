@@ -15,13 +15,16 @@ from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
+from sb3_hrl.actors import ActorPool, actor_env, check_n_actors, make_actor_env
+from sb3_hrl.actors.rollout import collect_from_actors
 from sb3_hrl.carried import MUSCLE_SAMPLE, Carried, carry
 from sb3_hrl.envs.task import Task
 from sb3_hrl.hppo.muscle_level import MuscleConfig, MuscleLevel, find_task, is_number, read_body
 from sb3_hrl.hppo.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
 from sb3_hrl.registry import suggest
-from sb3_hrl.rollout.native_rollout import collect_native, default_shard_size, read_actions, why_lockstep
+from sb3_hrl.rollout.native_rollout import collect_native, default_shard_size, why_lockstep
 from sb3_hrl.rollout.normalization import FrozenNormalization
+from sb3_hrl.rollout.replay import read_actions
 from sb3_hrl.rollout.time_aware import TimeAwareCallback, TimeAwareDictRolloutBuffer, TimeAwareRolloutBuffer
 from sb3_hrl.wrappers import ActionHold
 
@@ -47,6 +50,10 @@ class HPPO(PPO):
         is native where policy and environments allow it
     :param freeze_normalization: let the statistics of a ``VecNormalize`` learn at the end of a rollout instead of at every
         step in lock-step, too; native rollouts always do so
+    :param n_actors: number of processes that collect the rollouts, each with its share of the environments; None or 0 for
+        none. ``env`` is then an id, a function that makes an environment, or made with ``vec_env_cls=ActorVecEnv``
+    :param actor_timeout: seconds without a sign of life after which an actor is replaced
+    :param max_restarts: how many actors may be replaced before training stops with an error
     :param muscle_kwargs: the lower level; see ``MuscleConfig``
     :param log_std: logarithm of the actions' initial standard deviation by group: ``targets`` for the joint targets, a joint's
         name for one of them, ``cascade`` for a cascade's weight (1.0 by default); a number stands for ``targets``. By default
@@ -106,21 +113,29 @@ class HPPO(PPO):
         _init_setup_model: bool = True,
         rollout: str = "auto",
         freeze_normalization: bool = False,
+        n_actors: int | None = None,
+        actor_timeout: float = 30.0,
+        max_restarts: int = 100,
         muscle_kwargs: dict[str, Any] | None = None,
         log_std: float | dict[str, float] | None = None,
         log_std_end: float | None = None,
         learn_std: bool = True,
     ) -> None:
-        self.check_arguments(muscle_kwargs, log_std)
+        self.check_arguments(muscle_kwargs, log_std, n_actors)
         if rollout not in ("auto", "native", "lockstep"):
             raise ValueError(f"HPPO: rollout: expected 'auto', 'native' or 'lockstep', got {rollout!r}")
+        if rollout == "native" and n_actors:
+            raise ValueError(
+                f"HPPO: rollout: 'native' is not possible with n_actors={n_actors}: actors have a loop of their own"
+            )
         self.rollout = rollout
         self.freeze_normalization = freeze_normalization
+        self.n_actors, self.actor_timeout, self.max_restarts = n_actors, actor_timeout, max_restarts
         self.muscle_kwargs = muscle_kwargs
         self.log_std, self.log_std_end, self.learn_std = log_std, log_std_end, learn_std
         super().__init__(
             policy,
-            env,
+            make_actor_env(env, n_actors, seed),
             learning_rate=learning_rate,
             n_steps=n_steps,
             batch_size=batch_size,
@@ -148,15 +163,17 @@ class HPPO(PPO):
         )
 
     @staticmethod
-    def check_arguments(muscle_kwargs: Any = None, log_std: Any = None, **_: Any) -> None:
+    def check_arguments(muscle_kwargs: Any = None, log_std: Any = None, n_actors: Any = None, **_: Any) -> None:
         """
         Check what can be checked without an environment; a YAML file is checked so before one exists.
 
         :param muscle_kwargs: the constructor's
         :param log_std: the constructor's
+        :param n_actors: the constructor's
         :raises ValueError: that names the argument, what was expected and what came
         """
         MuscleConfig.from_kwargs(muscle_kwargs).check_base()
+        check_n_actors(n_actors)
         for number in log_std.values() if isinstance(log_std, Mapping) else [log_std]:
             if number is not None and not is_number(number):
                 raise ValueError(f"log_std: expected a number, or one for each group, got {log_std!r}")
@@ -199,6 +216,11 @@ class HPPO(PPO):
             print("muscle_kwargs have no effect: the environment is not driven by a model's muscles")
         if self.muscle_body is None:
             return
+        if self.n_actors:
+            raise ValueError(
+                f"HPPO: n_actors: expected None for a body with muscles, got {self.n_actors}: native rollouts use all cores "
+                "there (vec_env_wrapper: native)"
+            )
         self.muscle_level = MuscleLevel(
             MuscleConfig.from_kwargs(self.muscle_kwargs),
             self.muscle_body,
@@ -277,7 +299,7 @@ class HPPO(PPO):
         :param env: the environments to train on
         :return: whether the next rollout is native
         """
-        if self.rollout == "lockstep":
+        if self.rollout == "lockstep" or self.n_actors:
             return False
         reason = why_lockstep(self.policy, env, self.rollout_buffer)
         if reason is not None and self.rollout == "native":
@@ -312,7 +334,12 @@ class HPPO(PPO):
             if level is not None:
                 level.buffer.fill(level.cascade_weights(read_actions(self, rollout_buffer)[1]))
             return is_going_on
-        callback.update_locals({"n_held": None})  # no native rollout
+        if self.n_actors:
+            pool = self._pool
+            assert pool is not None
+            assert isinstance(rollout_buffer, TimeAwareRolloutBuffer)
+            return collect_from_actors(self, env, pool, callback, rollout_buffer)
+        callback.update_locals({"n_held": None})  # neither native nor by actors
         if not (self.freeze_normalization and isinstance(env, VecNormalize)):
             return super().collect_rollouts(env, callback, rollout_buffer, n_rollout_steps)
         frozen = FrozenNormalization(env)
@@ -342,13 +369,17 @@ class HPPO(PPO):
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> SelfHPPO:
-        super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
+        try:
+            super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
+        finally:
+            if self._pool is not None:
+                self._pool.close()
         # Whoever uses the environments next finds them in the task's own units.
         self._configure_hold(gamma=1.0)
         return self
 
     def _configure_hold(self, gamma: float) -> None:
-        if self.hold_decisions is not None:
+        if self.hold_decisions is not None and not self.n_actors:
             assert self.env is not None
             self.env.env_method("configure_hold", gamma, self.hold_decisions)
 
@@ -364,7 +395,35 @@ class HPPO(PPO):
             self._check_body(task)
             self.muscle_level.pretrain(task, progress_bar=self.verbose >= 1)
             self._hand_over_muscles()
+        if self.n_actors:
+            self._start_actors(self.n_actors)
         return super()._setup_learn(*args, **kwargs)
+
+    @property
+    def _pool(self) -> ActorPool | None:
+        """The actors, as long as they live."""
+        env = actor_env(self.env)
+        return None if env is None else env.pool
+
+    def _start_actors(self, n_actors: int) -> None:
+        """Start the processes that collect; new ones begin with new episodes."""
+        self.env = make_actor_env(self.env, n_actors)
+        assert self.env is not None
+        assert isinstance(self.policy, ActorCriticPolicy)
+        self._last_obs = None
+        ActorPool(
+            self.env,
+            self.policy,
+            n_actors,
+            self.n_steps,
+            noise_seed=int(th.randint(2**62, ()).item()),
+            n_slots=1,
+            use_sde=self.use_sde,
+            sde_sample_freq=self.sde_sample_freq,
+            hold=lambda: None if self.hold_decisions is None else (self.gamma, self.hold_decisions),
+            timeout=self.actor_timeout,
+            max_restarts=self.max_restarts,
+        ).start()
 
     def _init_callback(self, callback: MaybeCallback, progress_bar: bool = False) -> BaseCallback:
         if not isinstance(callback, list):
