@@ -148,6 +148,14 @@ class Start(NamedTuple):
     n_starts: int
 
 
+def derive_seed(*numbers: int) -> int:
+    """
+    :param numbers: any
+    :return: a seed that follows from them, below 2**63
+    """
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
 def learned_arrays(policy: ActorCriticPolicy, env: VecEnv) -> dict[str, np.ndarray]:
     """
     What travels from the learner to the actors; in a process that acts, writing into these arrays is enough.
@@ -216,9 +224,9 @@ class Actor:
     gamma = 0.0
 
     def __init__(self, spec: ActorSpec, start: Start) -> None:
-        self._spec, self._number = spec, start.actor
+        self._spec, self._actor = spec, start.actor
         # Some environments draw from the global streams. An actor that takes another's place draws other numbers.
-        set_random_seed(self._seed(start.n_starts) % 2**32)
+        set_random_seed(derive_seed(spec.noise_seed, start.actor, start.n_starts) % 2**32)
         venv = spec.build(start.envs, start.n_starts > 0)
         venv._seeds, venv._options = start.seeds, start.options
         self.reset_obs = venv.reset()
@@ -233,12 +241,6 @@ class Actor:
         self.use_sde, self.sde_sample_freq = spec.use_sde, spec.sde_sample_freq
         self._last_obs: Any = None
         self._last_episode_starts = np.ones(venv.num_envs, dtype=bool)
-
-    def _seed(self, *numbers: int) -> int:
-        """Of whatever these numbers say, for this actor."""
-        return int(
-            np.random.SeedSequence((self._spec.noise_seed, self._number, *numbers)).generate_state(1, np.uint64)[0] >> 1
-        )
 
     def _update_info_buffer(self, infos: list[dict[str, Any]], dones: np.ndarray | None = None) -> None:
         """That is the learner's."""
@@ -264,7 +266,7 @@ class Actor:
             if self._last_obs is None:
                 self._last_obs = self.env.reset()
             # The same numbers for the same trajectory, whatever has happened to the actors before.
-            th.manual_seed(self._seed(0, task.sequence))
+            th.manual_seed(derive_seed(self._spec.noise_seed, self._actor, 0, task.sequence))
             recorder = _Recorder(self.env, task.arrays, sink)
             recorder.write_obs("obs", 0, self._last_obs)
             task.arrays["episode_starts"][0] = self._last_episode_starts

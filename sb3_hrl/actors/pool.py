@@ -124,6 +124,7 @@ class ActorPool:
         self._gathered: list[Trajectory] = []
         self._has_started = False
         self._times_since, self._learner_wait, self._actor_wait, self._actor_work = 0.0, 0.0, 0.0, 0.0
+        self.noise_seed = noise_seed
         # How often weights were published, which is the version of the newest ones; how many actors were replaced.
         self.version, self.n_restarts = 0, 0
 
