@@ -134,18 +134,26 @@ class Start(NamedTuple):
     """
     Where an actor starts.
 
-    :param index: its number
+    :param actor: its number
     :param envs: the numbers of its environments
     :param seeds: of these environments
     :param options: for their first reset
     :param n_starts: how many actors of this number there were before
     """
 
-    index: int
+    actor: int
     envs: Sequence[int]
     seeds: list[int | None]
     options: list[dict[str, Any]]
     n_starts: int
+
+
+def derive_seed(*numbers: int) -> int:
+    """
+    :param numbers: any
+    :return: a seed that follows from them, below 2**63
+    """
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def learned_arrays(policy: ActorCriticPolicy, env: VecEnv) -> dict[str, np.ndarray]:
@@ -209,16 +217,16 @@ class Actor:
     :param start: where it starts
     """
 
-    collect_rollouts = OnPolicyAlgorithm.collect_rollouts
+    collect_rollouts: Any = OnPolicyAlgorithm.collect_rollouts
     # What that uses beside the attributes that are set below.
     device = th.device("cpu")
     num_timesteps = 0
     gamma = 0.0
 
     def __init__(self, spec: ActorSpec, start: Start) -> None:
-        self._spec, self._index = spec, start.index
+        self._spec, self._actor = spec, start.actor
         # Some environments draw from the global streams. An actor that takes another's place draws other numbers.
-        set_random_seed(self._seed(start.n_starts) % 2**32)
+        set_random_seed(derive_seed(spec.noise_seed, start.actor, start.n_starts) % 2**32)
         venv = spec.build(start.envs, start.n_starts > 0)
         venv._seeds, venv._options = start.seeds, start.options
         self.reset_obs = venv.reset()
@@ -233,10 +241,6 @@ class Actor:
         self.use_sde, self.sde_sample_freq = spec.use_sde, spec.sde_sample_freq
         self._last_obs: Any = None
         self._last_episode_starts = np.ones(venv.num_envs, dtype=bool)
-
-    def _seed(self, *numbers: int) -> int:
-        """Of whatever these numbers say, for this actor."""
-        return int(np.random.SeedSequence((self._spec.noise_seed, self._index, *numbers)).generate_state(1, np.uint64)[0]) >> 1
 
     def _update_info_buffer(self, infos: list[dict[str, Any]], dones: np.ndarray | None = None) -> None:
         """That is the learner's."""
@@ -262,11 +266,11 @@ class Actor:
             if self._last_obs is None:
                 self._last_obs = self.env.reset()
             # The same numbers for the same trajectory, whatever has happened to the actors before.
-            th.manual_seed(self._seed(0, task.sequence))
+            th.manual_seed(derive_seed(self._spec.noise_seed, self._actor, 0, task.sequence))
             recorder = _Recorder(self.env, task.arrays, sink)
             recorder.write_obs("obs", 0, self._last_obs)
             task.arrays["episode_starts"][0] = self._last_episode_starts
-            if not self.collect_rollouts(self.env, recorder, recorder, self._spec.n_steps):  # type: ignore[arg-type]
+            if not self.collect_rollouts(self.env, recorder, recorder, self._spec.n_steps):
                 break
             seconds = time.perf_counter() - start
             sink.put(Report(version, recorder.terminal_obs, recorder.infos, seconds, start - waits_since))

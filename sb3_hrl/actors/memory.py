@@ -44,7 +44,7 @@ class SharedArrays:
         :param index: which block
         :return: its bytes, uint8
         """
-        return np.frombuffer(self.memory, np.uint8, self.block_size, index * self.block_size)
+        return np.frombuffer(memoryview(self.memory), np.uint8, self.block_size, index * self.block_size)
 
     def arrays(self, index: int = 0) -> dict[str, np.ndarray]:
         """
@@ -105,4 +105,4 @@ class SharedWeights:
         return int(views["version"][0])
 
     def _checksum(self, block: np.ndarray) -> int:
-        return zlib.crc32(block[self._shared.offsets["version"] :])
+        return zlib.crc32(block[self._shared.offsets["version"] :].data)

@@ -5,6 +5,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.connection import wait
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -20,8 +21,8 @@ from sb3_hrl.actors.process import ERROR, READY, Receiver, start_process
 from sb3_hrl.actors.trajectory import Trajectory, read_obs, trajectory_fields
 from sb3_hrl.actors.vec_env import actor_env, check_shares
 
-# How long the learner waits at a time before it looks after the actors, and how much one look counts at most on the clock of an
-# actor that gives no sign of life: a learner that was away, or stopped, must not blame the actors for it.
+# How long the learner waits at a time before it looks after the actors, and how much one look counts at most on the clock of
+# an actor that gives no sign of life: a learner that was away, or stopped, must not blame the actors for it.
 _LOOK_SECONDS = 0.25
 _MAX_LOOK_SECONDS = 1.0
 # Imports and environments take their time when an actor starts.
@@ -68,8 +69,8 @@ class ActorPool:
     trajectory is dropped, and none is older than the places allow. Each is delivered once and whole, in the order of its
     actor's sequence.
 
-    An actor that dies, or gives no sign of life for ``timeout`` seconds while it has something to do, is killed and replaced; the
-    trajectory that it was at is collected anew. It is the learner who looks after them, whenever it asks for a trajectory.
+    An actor that dies, or gives no sign of life for ``timeout`` seconds while it has something to do, is killed and replaced;
+    the trajectory that it was at is collected anew. It is the learner who looks after them, whenever it asks for a trajectory.
 
     Between learner and actors there are only sockets and memory without a name: nothing of that stays when they are gone,
     however they go.
@@ -120,8 +121,10 @@ class ActorPool:
         )
         self._workers = [_Worker(index, range(index * n_envs, (index + 1) * n_envs), n_slots) for index in range(n_actors)]
         self._finished: deque[Trajectory] = deque()
+        self._gathered: list[Trajectory] = []
         self._has_started = False
         self._times_since, self._learner_wait, self._actor_wait, self._actor_work = 0.0, 0.0, 0.0, 0.0
+        self.noise_seed = noise_seed
         # How often weights were published, which is the version of the newest ones; how many actors were replaced.
         self.version, self.n_restarts = 0, 0
 
@@ -193,6 +196,18 @@ class ActorPool:
         worker.free_slots.append(trajectory.slot)
         self._ask(worker)
 
+    def gather(self) -> list[Trajectory]:
+        """
+        A whole rollout: publishes, releases the trajectories of the last call, and waits for as many as there are actors.
+
+        :return: the trajectories in the order of the actors; if each has one slot, one of each, all of the newest version
+        """
+        self.publish()
+        for trajectory in self._gathered:
+            self.release(trajectory)
+        self._gathered = sorted((self.get() for _ in self._workers), key=lambda trajectory: trajectory.actor)
+        return self._gathered
+
     def times(self) -> PoolTimes:
         """
         :return: who waited for whom, since this was last asked
@@ -243,10 +258,9 @@ class ActorPool:
 
     @staticmethod
     def _send(worker: _Worker, order: tuple[int, int]) -> None:
-        try:
+        # If it is gone, the next look finds out, and its replacement is asked again.
+        with suppress(OSError):
             worker.receiver.connection.send(order)
-        except OSError:
-            pass  # it is gone; the next look finds out, and its replacement is asked again
 
     def _look(self, seconds: float) -> None:
         """

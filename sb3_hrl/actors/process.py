@@ -59,7 +59,7 @@ def run_process(
     threading.Thread(target=_end_with_the_learner, daemon=True).start()
     th.set_num_threads(1)
     try:
-        Actor(cloudpickle.loads(spec), start).run(weights, _Sink(start.index, connection, slots, control))
+        Actor(cloudpickle.loads(spec), start).run(weights, _Sink(start.actor, connection, slots, control))
     except (BrokenPipeError, ConnectionResetError):
         pass  # the learner has closed the pool
     except BaseException:
@@ -77,9 +77,9 @@ def _end_with_the_learner() -> None:
 class _Sink:
     """A ``TrajectorySink`` that ends at the learner's side of a connection."""
 
-    def __init__(self, index: int, connection: Connection, slots: SharedArrays, control: SharedArrays) -> None:
+    def __init__(self, actor: int, connection: Connection, slots: SharedArrays, control: SharedArrays) -> None:
         self._connection, self._slots = connection, slots
-        self._beats, self._is_closed = control.arrays()["beats"][index : index + 1], control.arrays()["is_closed"]
+        self._beats, self._is_closed = control.arrays()["beats"][actor : actor + 1], control.arrays()["is_closed"]
 
     def start(self, obs: Any) -> None:
         send(self._connection, (READY, obs))

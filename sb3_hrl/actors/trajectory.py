@@ -1,5 +1,6 @@
 """What an actor hands over: a piece of experience, ``T`` steps of its ``E`` environments."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,17 +113,33 @@ def read_obs(arrays: dict[str, np.ndarray], name: str) -> Any:
     return parts or arrays.get(name)
 
 
-def learn_statistics(normalize: VecNormalize, trajectory: Trajectory) -> None:
+def learn_statistics(normalize: VecNormalize, trajectories: Sequence[Trajectory]) -> None:
     """
-    Let the learner's ``VecNormalize`` learn from a trajectory; the actors' have the statistics of the weights.
+    Let the learner's ``VecNormalize`` learn from trajectories; the actors' have the statistics of the weights.
 
     :param normalize: the learner's
-    :param trajectory: what a pool over it gave
+    :param trajectories: of actors that follow one another, in their order
     """
-    assert trajectory.raw_rewards is not None
-    # An episode that began here has no return yet, even if the last one has not ended: its actor was replaced.
-    normalize.returns[trajectory.envs][trajectory.episode_starts[0]] = 0.0
-    raw_obs = trajectory.raw_obs
+    (first, *_), last = trajectories, trajectories[-1]
+    rewards, starts = join(trajectories, "raw_rewards"), join(trajectories, "episode_starts")
+    envs = slice(first.envs.start, last.envs.stop)
+    if rewards.shape[1] != envs.stop - envs.start:
+        raise ValueError(f"expected trajectories of actors that follow one another, got {[t.actor for t in trajectories]}")
+    # An episode that begins here has no return yet, even if the last one has not ended: its actor was replaced.
+    normalize.returns[envs][starts[0]] = 0.0
+    raw_obs = join(trajectories, "raw_obs")
     if isinstance(raw_obs, dict):
-        raw_obs = [{key: array[step] for key, array in raw_obs.items()} for step in range(len(trajectory.rewards))]  # type: ignore[assignment]
-    update_normalization(normalize, raw_obs, trajectory.raw_rewards, trajectory.dones, trajectory.envs)  # type: ignore[arg-type]
+        raw_obs = [{key: array[step] for key, array in raw_obs.items()} for step in range(len(rewards))]
+    update_normalization(normalize, raw_obs, rewards, starts[1:], envs)
+
+
+def join(trajectories: Sequence[Trajectory], name: str) -> Any:
+    """
+    :param trajectories: of several actors, in their order
+    :param name: of an array [T, E, ...]
+    :return: that of all of them [T, n_envs, ...], newly made; a dict for observations of a Dict space
+    """
+    parts = [getattr(trajectory, name) for trajectory in trajectories]
+    if isinstance(parts[0], dict):
+        return {key: np.concatenate([part[key] for part in parts], axis=1) for key in parts[0]}
+    return np.concatenate(parts, axis=1)

@@ -7,13 +7,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
-import numpy as np
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import ResultsWriter
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
-from sb3_hrl.actors.actor import Start
+from sb3_hrl.actors.actor import Start, derive_seed
 
 if TYPE_CHECKING:
     from sb3_hrl.actors.pool import ActorPool
@@ -88,7 +87,7 @@ class ActorVecEnv(VecEnv):
         for index in envs:
             seed, given = self._seeds[index], self._given_seeds[index]
             if seed is None and given is not None:
-                seed = int(np.random.SeedSequence((given, n_starts)).generate_state(1)[0])
+                seed = derive_seed(given, n_starts) % 2**32
             seeds.append(seed)
         return Start(actor, envs, seeds, [self._options[index] for index in envs], n_starts)
 

@@ -12,17 +12,18 @@ from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from stable_baselines3.common.vec_env import VecEnv
 
+from sb3_hrl.actors import check_n_actors, make_actor_env
+from sb3_hrl.actors.algorithm import ActorAlgorithm
 from sb3_hrl.carried import MUSCLE_SAMPLE, Carried
 from sb3_hrl.envs.task import Task
 from sb3_hrl.hppo.muscle_level import MuscleConfig, MuscleLevel, find_task, is_number, read_body
 from sb3_hrl.hppo.policies import CnnPolicy, ImpalaCnnPolicy, MlpPolicy, MultiInputPolicy, NatureCnnPolicy
 from sb3_hrl.registry import suggest
-from sb3_hrl.rollout.algorithm import TimeAwareAlgorithm
-from sb3_hrl.rollout.native_rollout import read_actions
+from sb3_hrl.rollout.replay import read_actions
 from sb3_hrl.rollout.time_aware import TimeAwareRolloutBuffer
 
 
-class HPPO(TimeAwareAlgorithm, PPO):
+class HPPO(ActorAlgorithm, PPO):
     """
     Hierarchical Proximal Policy Optimization.
 
@@ -41,6 +42,10 @@ class HPPO(TimeAwareAlgorithm, PPO):
         is native where policy and environments allow it
     :param freeze_normalization: let the statistics of a ``VecNormalize`` learn at the end of a rollout instead of at every
         step in lock-step, too; native rollouts always do so
+    :param n_actors: number of processes that collect the rollouts, each with its share of the environments; None or 0 for
+        none. ``env`` is then an id, a function that makes an environment, or made with ``vec_env_cls=ActorVecEnv``
+    :param actor_timeout: seconds without a sign of life after which an actor is replaced
+    :param max_restarts: how many actors may be replaced before training stops with an error
     :param muscle_kwargs: the lower level; see ``MuscleConfig``
     :param log_std: logarithm of the actions' initial standard deviation by group: ``targets`` for the joint targets, a joint's
         name for one of them, ``cascade`` for a cascade's weight (1.0 by default); a number stands for ``targets``. By default
@@ -92,19 +97,23 @@ class HPPO(TimeAwareAlgorithm, PPO):
         _init_setup_model: bool = True,
         rollout: str = "auto",
         freeze_normalization: bool = False,
+        n_actors: int | None = None,
+        actor_timeout: float = 30.0,
+        max_restarts: int = 100,
         muscle_kwargs: dict[str, Any] | None = None,
         log_std: float | dict[str, float] | None = None,
         log_std_end: float | None = None,
         learn_std: bool = True,
     ) -> None:
-        self.check_arguments(muscle_kwargs, log_std)
+        self.check_arguments(muscle_kwargs, log_std, n_actors)
         self.rollout = rollout
         self.freeze_normalization = freeze_normalization
+        self.n_actors, self.actor_timeout, self.max_restarts = n_actors, actor_timeout, max_restarts
         self.muscle_kwargs = muscle_kwargs
         self.log_std, self.log_std_end, self.learn_std = log_std, log_std_end, learn_std
         super().__init__(
             policy,
-            env,
+            make_actor_env(env, n_actors, seed),
             learning_rate=learning_rate,
             n_steps=n_steps,
             batch_size=batch_size,
@@ -132,15 +141,17 @@ class HPPO(TimeAwareAlgorithm, PPO):
         )
 
     @staticmethod
-    def check_arguments(muscle_kwargs: Any = None, log_std: Any = None, **_: Any) -> None:
+    def check_arguments(muscle_kwargs: Any = None, log_std: Any = None, n_actors: Any = None, **_: Any) -> None:
         """
         Check what can be checked without an environment; a YAML file is checked so before one exists.
 
         :param muscle_kwargs: the constructor's
         :param log_std: the constructor's
+        :param n_actors: the constructor's
         :raises ValueError: that names the argument, what was expected and what came
         """
         MuscleConfig.from_kwargs(muscle_kwargs).check_base()
+        check_n_actors(n_actors)
         for number in log_std.values() if isinstance(log_std, Mapping) else [log_std]:
             if number is not None and not is_number(number):
                 raise ValueError(f"log_std: expected a number, or one for each group, got {log_std!r}")
@@ -168,6 +179,11 @@ class HPPO(TimeAwareAlgorithm, PPO):
             print("muscle_kwargs have no effect: the environment is not driven by a model's muscles")
         if self.muscle_body is None:
             return
+        if self.n_actors:
+            raise ValueError(
+                f"HPPO: n_actors: expected None for a body with muscles, got {self.n_actors}: native rollouts use all cores "
+                "there (vec_env_wrapper: native)"
+            )
         self.muscle_level = MuscleLevel(
             MuscleConfig.from_kwargs(self.muscle_kwargs),
             self.muscle_body,

@@ -5,13 +5,12 @@ The slow twin is SB3's ``collect_rollouts`` over the same environments; fed with
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch as th
-from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.distributions import (
     CategoricalDistribution,
@@ -22,13 +21,13 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
-from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import nn
 
 from sb3_hrl import native
 from sb3_hrl.envs.engine import ObsNormalization
 from sb3_hrl.rollout.normalization import update_normalization_natively
+from sb3_hrl.rollout.replay import Timeouts, finish_rollout
 from sb3_hrl.rollout.time_aware import TimeAwareRolloutBuffer
 from sb3_hrl.vec_env.native_vec_env import NativeVecEnv
 
@@ -228,7 +227,6 @@ def collect_native(
     buffer.episode_starts[1:] = dones[:-1]
     obs_type = np.float64 if result.raw_obs is None else np.float32
     model._last_obs = result.last_obs.astype(obs_type)
-    model._last_episode_starts = dones[-1]
     if result.ends.is_unstable.any():
         model.logger.record("rollout/n_unstable", int(result.ends.is_unstable.sum()))
 
@@ -238,18 +236,17 @@ def collect_native(
         normalize.old_reward = raw_rewards[-1]
         buffer.rewards[:] = normalize.normalize_reward(raw_rewards)
         terminal_obs = normalize.normalize_obs(terminal_obs)  # type: ignore[assignment]
-    last_values = _predict_values(model, model._last_obs)
-
-    steps = venv.replay(result, buffer.n_held, terminal_obs)
-    is_going_on = replay(model, env, callback, buffer, dones, steps)
-    if is_going_on:
-        step, env_index = result.ends.step, result.ends.env_index
-        is_timeout = ~result.terminated[step, env_index]
-        bootstrap_timeouts(model, buffer, (step[is_timeout], env_index[is_timeout]), terminal_obs[is_timeout])
-        buffer.pos, buffer.full = n_steps, True
-        buffer.compute_returns_and_advantage(last_values=th.as_tensor(last_values), dones=dones[-1])
-        callback.update_locals({"values": last_values})
-        callback.on_rollout_end()
+    ends = result.ends
+    is_timeout = ~result.terminated[ends.step, ends.env_index]
+    is_going_on = finish_rollout(
+        model,
+        env,
+        callback,
+        buffer,
+        dones,
+        Timeouts(ends.step[is_timeout], ends.env_index[is_timeout], terminal_obs[is_timeout]),
+        venv.replay(result, buffer.n_held, terminal_obs),
+    )
     if normalize is not None:
         update_normalization_natively(normalize, venv._engine, result.raw_obs, raw_rewards, dones)
     return is_going_on
@@ -261,104 +258,3 @@ def _read_normalization(normalize: VecNormalize | None) -> ObsNormalization | No
     assert isinstance(normalize.obs_rms, RunningMeanStd)
     scales = np.sqrt(normalize.obs_rms.var + normalize.epsilon)
     return ObsNormalization(np.ascontiguousarray(normalize.obs_rms.mean), scales, float(normalize.clip_obs))
-
-
-def _predict_values(model: OnPolicyAlgorithm, obs: Any) -> np.ndarray:
-    """The values of observations [N, n_obs]; [N], float32."""
-    with th.no_grad():
-        values = model.policy.predict_values(obs_as_tensor(obs, model.device))
-    return values.flatten().cpu().numpy()
-
-
-def bootstrap_timeouts(
-    model: OnPolicyAlgorithm, buffer: TimeAwareRolloutBuffer, where: tuple[np.ndarray, np.ndarray], terminal_obs: Any
-) -> None:
-    """
-    Add ``gamma**n_held * V(terminal_obs)`` to the rewards of the decisions that a time limit cut. It is rounded as in
-    lock-step: by SB3 in float32, and after a hold by ``TimeAwareCallback`` in float64.
-
-    :param model: whose policy and discount
-    :param buffer: whose rewards
-    :param where: step and environment of these decisions [K]
-    :param terminal_obs: their last observations [K, ...]
-    """
-    if len(where[0]) == 0:
-        return
-    values, n_held = _predict_values(model, terminal_obs), buffer.n_held[where]
-    after_hold = (np.float64(model.gamma) ** n_held * values).astype(np.float32)
-    buffer.rewards[where] += np.where(n_held == 1, np.float32(model.gamma) * values, after_hold)
-
-
-def read_actions(model: OnPolicyAlgorithm, buffer: TimeAwareRolloutBuffer) -> tuple[np.ndarray, np.ndarray]:
-    """
-    :param model: whose policy
-    :param buffer: a finished rollout
-    :return: its actions as the policy gave them, and as the environments took them [T, E, ...]
-    """
-    space = model.action_space
-    if not isinstance(space, spaces.Box):
-        actions = buffer.actions.reshape(*buffer.rewards.shape, *space.shape)  # type: ignore[misc]
-        return actions, actions
-    if model.policy.squash_output:
-        return buffer.actions, model.policy.unscale_action(buffer.actions)
-    return buffer.actions, np.clip(buffer.actions, space.low, space.high)
-
-
-def replay(
-    model: OnPolicyAlgorithm,
-    env: VecEnv,
-    callback: BaseCallback,
-    buffer: TimeAwareRolloutBuffer,
-    dones: np.ndarray,
-    steps: Iterable[tuple[Any, list[int]]],
-) -> bool:
-    """
-    Show every step of a finished rollout to the callbacks, as SB3's ``collect_rollouts`` would have.
-
-    :param model: whose counters
-    :param env: the environments to train on
-    :param callback: sees every step
-    :param buffer: the rollout
-    :param dones: whether an episode ended [T, E], bool
-    :param steps: for each step the infos of all environments, and the numbers of those whose episode ended
-    :return: False if a callback stops the training
-    """
-    actions, clipped_actions = read_actions(model, buffer)
-    last_obs: Any = model._last_obs
-    callback.update_locals(
-        {
-            "self": model,
-            "env": env,
-            "callback": callback,
-            "rollout_buffer": buffer,
-            "n_rollout_steps": len(dones),
-        }
-    )
-    for step, (infos, ended) in enumerate(steps):
-        model.num_timesteps += env.num_envs
-        is_last = step == len(dones) - 1
-        callback.update_locals(
-            {
-                "n_steps": step,
-                "actions": actions[step],
-                "clipped_actions": clipped_actions[step],
-                "values": buffer.values[step],
-                "log_probs": buffer.log_probs[step],
-                "new_obs": last_obs if is_last else _obs_of_step(buffer.observations, step + 1, last_obs),
-                "rewards": buffer.rewards[step],
-                "dones": dones[step],
-                "infos": infos,
-                "n_held": buffer.n_held[step],
-            }
-        )
-        if not callback.on_step():
-            return False
-        if ended:
-            model._update_info_buffer([infos[index] for index in ended], dones[step, ended])
-    return True
-
-
-def _obs_of_step(observations: Any, step: int, like: Any) -> Any:
-    if isinstance(observations, dict):
-        return {key: _obs_of_step(array, step, like[key]) for key, array in observations.items()}
-    return observations[step].astype(like.dtype, copy=False)

@@ -43,6 +43,7 @@ def update_normalization(
     for step in range(len(rewards)):
         running = returns[step] = running * normalize.gamma + rewards[step]
         running = np.where(dones[step], 0.0, running)
+    normalize.returns = normalize.returns.copy()
     normalize.returns[envs] = running
     normalize.ret_rms.update(returns.reshape(-1))
 

@@ -5,13 +5,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from rl_zoo3.exp_manager import ALGOS, ExperimentManager
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
+from sb3_hrl.actors import ActorVecEnv
 from sb3_hrl.errors import MissingExtraError, PluginError
 from sb3_hrl.extras import check_extra
 from sb3_hrl.registry import get_spec
@@ -99,10 +100,14 @@ class PluginExperimentManager(ExperimentManager):
         if not self.is_plugin:
             return super()._preprocess_hyperparams(hyperparams)
         eval_env_kwargs = hyperparams.pop("eval_env_kwargs", None)
-        processed = super()._preprocess_hyperparams(hyperparams)
+        hyperparams, env_wrapper, callbacks, vec_env_wrapper = super()._preprocess_hyperparams(hyperparams)
         if self._eval_env_kwargs_args is None:
             self.eval_env_kwargs = self.env_kwargs if eval_env_kwargs is None else eval_env_kwargs
-        return processed
+        if hyperparams.get("n_actors"):
+            # The environments are built where they run. Those for evaluation are of the same class, as SB3 wants it.
+            self.vec_env_class = partial(ActorVecEnv, vec_env_wrapper=vec_env_wrapper)
+            vec_env_wrapper = None
+        return hyperparams, env_wrapper, callbacks, vec_env_wrapper
 
     def create_envs(self, n_envs: int, eval_env: bool = False, no_log: bool = False) -> VecEnv:
         # For `vec_env_wrapper: native`, of any algorithm: the folder that the zoo itself chooses.

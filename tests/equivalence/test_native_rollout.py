@@ -24,7 +24,7 @@ from sb3_hrl import native
 from sb3_hrl.envs.task import native_tasks
 from sb3_hrl.errors import NativeError
 from sb3_hrl.hppo import HPPO
-from sb3_hrl.rollout import native_rollout
+from sb3_hrl.rollout import replay
 from sb3_hrl.rollout.native_rollout import default_shard_size, native_policy
 from sb3_hrl.rollout.normalization import update_normalization, update_normalization_natively
 from sb3_hrl.vec_env import NativeVecEnv
@@ -196,7 +196,7 @@ def test_ten_updates_with_time_limits(
     settings: dict[str, Any] = {"env_id": "HalfCheetah-v5", "norm": norm, "env": {"max_episode_steps": 50, "hold": hold}}
     slow, first = _learn(_make("lockstep", **settings), 10), _learn(_make("lockstep", n_steps=50, **settings), 1)
     with monkeypatch.context() as patch:
-        patch.setattr(native_rollout, "_predict_values", _predict_row_by_row)
+        patch.setattr(replay, "predict_values", _predict_row_by_row)
         assert _differences(_learn(_make(**settings), 10), slow) == []
     assert len(slow.ep_info_buffer) >= 8 * 6
 

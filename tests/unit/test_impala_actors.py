@@ -84,7 +84,7 @@ def test_a_rollout_from_actors(tmp_path: Path) -> None:
     assert model.hold_decisions == 8 * 6
     assert model.ep_info_buffer
     assert {(episode["r"], episode["l"]) for episode in model.ep_info_buffer} <= {(15, 5), (28, 7)}
-    # Ready-made trajectories wait for the learner: at most two of each actor, with the weights of some updates before.
+    # What was collected while the learner learned has the weights of an update before, or of a few.
     lags = [row["rollout/policy_lag"] for row in records.rows]
     assert lags[0] == 0
     assert 0 < max(lags) <= 4
@@ -97,7 +97,7 @@ def test_a_rollout_from_actors(tmp_path: Path) -> None:
     model.save(tmp_path / "model")
     loaded = IMPALA.load(tmp_path / "model", env=DummyVecEnv(envs), n_actors=None, device="cpu")
     loaded.learn(64)
-    assert model.pool is loaded.pool is None
+    assert model._pool is None
 
 
 def test_statistics_learn_from_every_actor() -> None:
@@ -135,7 +135,7 @@ def test_statistics_learn_from_every_actor() -> None:
         ("CartPole-v1", {"n_actors": -1}, "n_actors: expected a number of processes >= 1, or 0 for none, got -1"),
         (3, {"n_actors": 2}, "n_envs is the total: 3 environments cannot be shared out evenly among 2 actors; n_envs: 2 or 4"),
         ("dummy", {"n_actors": 2}, r"n_actors: expected the environment's id.*got a DummyVecEnv"),
-        ("CartPole-v1", {"n_actors": 2, "rollout": "native"}, "rollout: 'native' is not possible with n_actors"),
+        ("CartPole-v1", {"n_actors": 2, "rollout": "native"}, "rollout: 'native' is not possible with n_actors=2"),
     ],
 )
 def test_what_cannot_be_shared_out_is_refused(env: Any, kwargs: dict[str, Any], message: str) -> None:

@@ -64,7 +64,8 @@ class IMPALA(ActorAlgorithm):
     :param freeze_normalization: as for HPPO
     :param n_actors: number of processes that collect while this one learns, with ``n_envs / n_actors`` environments each; None
         for none: then rollouts and updates take turns
-    :param actor_kwargs: ``timeout`` and ``max_restarts`` of the actors; see ``ActorPool``
+    :param actor_timeout: as for HPPO
+    :param max_restarts: as for HPPO
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = HPPO.policy_aliases
@@ -104,9 +105,11 @@ class IMPALA(ActorAlgorithm):
         rollout: str = "auto",
         freeze_normalization: bool = False,
         n_actors: int | None = None,
-        actor_kwargs: dict[str, Any] | None = None,
+        actor_timeout: float = 30.0,
+        max_restarts: int = 100,
     ) -> None:
-        self.n_actors, self.actor_kwargs = n_actors, actor_kwargs
+        check_n_actors(n_actors)
+        self.n_actors, self.actor_timeout, self.max_restarts = n_actors, actor_timeout, max_restarts
         super().__init__(
             policy,
             make_actor_env(env, n_actors, seed),
