@@ -73,7 +73,7 @@ def _check_scripted(model: Any, n_rollouts: int) -> None:
 
 
 def test_a_rollout_from_actors(tmp_path: Path) -> None:
-    envs = [partial(_scripted, 5, False, 0.02), partial(_scripted, 7, True, 0.02)] * 2
+    envs: Any = [partial(_scripted, 5, False, 0.02), partial(_scripted, 7, True, 0.02)] * 2
     records, look = Records(), Look(_check_scripted)
     model = IMPALA("MlpPolicy", ActorVecEnv(envs), n_actors=2, **KWARGS)
     model.set_logger(Logger(None, [records]))
@@ -102,12 +102,12 @@ def test_a_rollout_from_actors(tmp_path: Path) -> None:
 
 def test_statistics_learn_from_every_actor() -> None:
     """Actors normalise with the statistics of their weights; the learner's learn from every trajectory."""
-    env = VecNormalize(make_vec_env("Pendulum-v1", 4, seed=0, vec_env_cls=ActorVecEnv))
+    env: Any = VecNormalize(make_vec_env("Pendulum-v1", 4, seed=0, vec_env_cls=ActorVecEnv))  # type: ignore[arg-type]
     start: dict[str, Any] = {}
     counts: list[float] = []
 
     def check(model: Any, n_rollouts: int) -> None:
-        counts.append(env.obs_rms.count)  # type: ignore[union-attr]
+        counts.append(env.obs_rms.count)
         if n_rollouts == 1:
             # The first rollout was normalised with what the learner knew before it: the resets.
             start["obs"] = model.rollout_buffer.observations.copy()
@@ -118,7 +118,7 @@ def test_statistics_learn_from_every_actor() -> None:
 
         def _on_rollout_start(self) -> None:
             if "mean" not in start:
-                start["mean"], start["var"] = env.obs_rms.mean.copy(), env.obs_rms.var.copy()  # type: ignore[union-attr]
+                start["mean"], start["var"] = env.obs_rms.mean.copy(), env.obs_rms.var.copy()
 
     model = IMPALA("MlpPolicy", env, n_actors=2, **KWARGS)
     model.learn(8 * 4 * 3, callback=[NoteStart(), Look(check)])
@@ -142,6 +142,6 @@ def test_what_cannot_be_shared_out_is_refused(env: Any, kwargs: dict[str, Any], 
     if env == "dummy":
         env = make_vec_env("CartPole-v1", 2)
     elif isinstance(env, int):
-        env = make_vec_env("CartPole-v1", env, vec_env_cls=ActorVecEnv)
+        env = make_vec_env("CartPole-v1", env, vec_env_cls=ActorVecEnv)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=message):
         IMPALA("MlpPolicy", env, **KWARGS, **kwargs)
