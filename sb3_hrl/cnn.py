@@ -2,8 +2,8 @@
 Networks for images that stay as the environments give them: bytes with the channels last.
 
 SB3 shows images as [B, C, H, W]. Where that is a view of memory in the order [B, H, W, C] (torch's ``channels_last``), these
-extractors keep the order through every layer, which CPUs are faster with, and no layer copies it. The division by 255 happens in
-the first layer's weights, which are few, instead of in the pixels, which are many.
+extractors keep the order through every layer, which CPUs are faster with, and no layer copies it. The division by 255 happens
+in the first layer's weights, which are few, instead of in the pixels, which are many.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,12 @@ class NatureCnn(NatureCNN):
     :param observation_space: images of bytes, channels first
     :param features_dim: how many features
     :param white: what a white pixel is; 255 where the policy does not normalise images, as those below do not
+    :param normalized_image: what SB3 tells its own network then; of no effect
     """
 
-    def __init__(self, observation_space: spaces.Box, features_dim: int = 512, white: float = 1.0) -> None:
+    def __init__(
+        self, observation_space: spaces.Box, features_dim: int = 512, white: float = 1.0, normalized_image: bool = False
+    ) -> None:
         _check_images(observation_space)
         super().__init__(observation_space, features_dim)
         self.white = white

@@ -20,6 +20,7 @@ from sb3_hrl.envs.task import Task
 from sb3_hrl.hppo.muscle_level import MuscleConfig, MuscleLevel, find_task, is_number, read_body
 from sb3_hrl.hppo.policies import CnnPolicy, ImpalaCnnPolicy, MlpPolicy, MultiInputPolicy, NatureCnnPolicy
 from sb3_hrl.registry import suggest
+from sb3_hrl.rollout.images import ImageRolloutBuffer
 from sb3_hrl.rollout.native_rollout import collect_native, default_shard_size, read_actions, why_lockstep
 from sb3_hrl.rollout.normalization import FrozenNormalization
 from sb3_hrl.rollout.time_aware import TimeAwareCallback, TimeAwareDictRolloutBuffer, TimeAwareRolloutBuffer
@@ -41,7 +42,8 @@ class HPPO(PPO):
 
     The other parameters are those of ``stable_baselines3.PPO``. ``gamma`` is the discount of one step; the wrapper gets it
     from here. ``num_timesteps`` (and so ``n_timesteps``, ``eval_freq``, ...) counts decisions. ``rollout_buffer_class``, if
-    given, must be time-aware: ``TimeAwareRolloutBuffer``, ``TimeAwareDictRolloutBuffer`` or a subclass.
+    given, must be time-aware: ``TimeAwareRolloutBuffer``, ``TimeAwareDictRolloutBuffer`` or a subclass. The policies
+    ``NatureCnnPolicy`` and ``ImpalaCnnPolicy`` bring ``ImageRolloutBuffer``.
 
     :param rollout: ``native`` runs whole rollouts in the workers of a ``NativeVecEnv``; ``lockstep`` is SB3's loop; ``auto``
         is native where policy and environments allow it
@@ -166,8 +168,12 @@ class HPPO(PPO):
     def _setup_model(self) -> None:
         # SB3's own buffers come from a saved PPO.
         if self.rollout_buffer_class in (None, RolloutBuffer, DictRolloutBuffer):
-            is_dict = isinstance(self.observation_space, spaces.Dict)
-            self.rollout_buffer_class = TimeAwareDictRolloutBuffer if is_dict else TimeAwareRolloutBuffer
+            if isinstance(self.observation_space, spaces.Dict):
+                self.rollout_buffer_class = TimeAwareDictRolloutBuffer
+            elif issubclass(self.policy_class, NatureCnnPolicy):
+                self.rollout_buffer_class = ImageRolloutBuffer
+            else:
+                self.rollout_buffer_class = TimeAwareRolloutBuffer
         elif not issubclass(self.rollout_buffer_class, TimeAwareRolloutBuffer):
             raise ValueError(
                 f"HPPO: rollout_buffer_class: expected a subclass of TimeAwareRolloutBuffer or TimeAwareDictRolloutBuffer, "
