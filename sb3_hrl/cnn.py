@@ -3,10 +3,11 @@ Networks for images that stay as the environments give them: bytes with the chan
 
 SB3 shows images as [B, C, H, W]. Where that is a view of memory in the order [B, H, W, C] (torch's ``channels_last``), these
 extractors keep the order through every layer, which CPUs are faster with, and no layer copies it. The division by 255 happens
-in the first layer's weights, which are few, instead of in the pixels, which are many.
+in the first layer's weights, which are few, instead of in the pixels, which are many. A minibatch goes through the layers in
+portions that fit into a CPU's cache; their gradients add up to the minibatch's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch as th
@@ -16,6 +17,9 @@ from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, NatureCNN
 from torch import nn
 from torch.nn import functional as F
+
+# Images that go through the layers together. 32 to 128 took the same time on two cores, all of them more.
+PORTION = 64
 
 
 class NatureCnn(NatureCNN):
@@ -36,11 +40,14 @@ class NatureCnn(NatureCNN):
         self.white = white
 
     def forward(self, observations: th.Tensor) -> th.Tensor:
+        return self.linear(_in_portions(self._convolve, observations))
+
+    def _convolve(self, pixels: th.Tensor) -> th.Tensor:
         first, *others = self.cnn
-        x = _first_layer(first, observations, self.white)
+        x = _first_layer(first, pixels, self.white)
         for layer in others:
             x = layer(x)
-        return self.linear(x)
+        return x
 
 
 class ImpalaCnn(BaseFeaturesExtractor):
@@ -71,11 +78,14 @@ class ImpalaCnn(BaseFeaturesExtractor):
         self.linear = nn.Linear(n_channels * height * width, features_dim)
 
     def forward(self, observations: th.Tensor) -> th.Tensor:
-        x = observations
+        return F.relu(self.linear(_in_portions(self._convolve, observations)))
+
+    def _convolve(self, pixels: th.Tensor) -> th.Tensor:
+        x = pixels
         for index, section in enumerate(self.sections):
             assert isinstance(section, _Section)
             x = section.residual(_first_layer(section.conv, x, self.white) if index == 0 else section.conv(x))
-        return F.relu(self.linear(F.relu_(x).flatten(1)))
+        return F.relu_(x).flatten(1)
 
 
 class _Section(nn.Module):
@@ -101,10 +111,14 @@ def _check_images(observation_space: spaces.Space) -> None:
         raise ValueError(f"expected images of bytes, channels first, got {observation_space}")
 
 
+def _in_portions(convolve: Callable[[th.Tensor], th.Tensor], images: th.Tensor) -> th.Tensor:
+    return th.cat([convolve(portion) for portion in images.split(PORTION)])
+
+
 def _first_layer(conv: nn.Module, pixels: th.Tensor, white: float) -> th.Tensor:
     """The layer's answer to ``pixels / white``."""
     assert isinstance(conv, nn.Conv2d)
-    return F.conv2d(pixels, conv.weight / white, conv.bias, conv.stride, conv.padding)
+    return F.conv2d(pixels.to(conv.weight.dtype), conv.weight / white, conv.bias, conv.stride, conv.padding)
 
 
 class NatureCnnPolicy(ActorCriticCnnPolicy):
@@ -130,6 +144,12 @@ class NatureCnnPolicy(ActorCriticCnnPolicy):
         if not kwargs["normalize_images"] and issubclass(kwargs["features_extractor_class"], NatureCnn | ImpalaCnn):
             kwargs["features_extractor_kwargs"] = {"white": 255.0, **(kwargs.get("features_extractor_kwargs") or {})}
         super().__init__(*args, **kwargs)
+
+    def extract_features(self, obs: Any, features_extractor: BaseFeaturesExtractor | None = None) -> Any:
+        if self.normalize_images or not self.share_features_extractor:
+            return super().extract_features(obs, features_extractor)
+        # Not by SB3's preprocessing, which would make floats of a whole minibatch at once.
+        return (features_extractor or self.features_extractor)(obs)
 
 
 class ImpalaCnnPolicy(NatureCnnPolicy):
