@@ -8,6 +8,7 @@ portions that fit into a CPU's cache; their gradients add up to the minibatch's.
 """
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import torch as th
@@ -17,9 +18,6 @@ from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, NatureCNN
 from torch import nn
 from torch.nn import functional as F
-
-# Images that go through the layers together. 32 to 128 took the same time on two cores, all of them more.
-PORTION = 64
 
 
 class NatureCnn(NatureCNN):
@@ -32,6 +30,9 @@ class NatureCnn(NatureCNN):
     :param normalized_image: what SB3 tells its own network then; of no effect
     """
 
+    # Images that go through the layers together. More of them are slower: their memory is asked of the system every time.
+    portion = 256
+
     def __init__(
         self, observation_space: spaces.Box, features_dim: int = 512, white: float = 1.0, normalized_image: bool = False
     ) -> None:
@@ -40,7 +41,7 @@ class NatureCnn(NatureCNN):
         self.white = white
 
     def forward(self, observations: th.Tensor) -> th.Tensor:
-        return self.linear(_in_portions(self._convolve, observations))
+        return self.linear(_in_portions(self._convolve, observations, self.portion))
 
     def _convolve(self, pixels: th.Tensor) -> th.Tensor:
         first, *others = self.cnn
@@ -60,6 +61,8 @@ class ImpalaCnn(BaseFeaturesExtractor):
     :param white: what a white pixel is; 255 where the policy does not normalise images, as those below do not
     """
 
+    portion = 64
+
     def __init__(
         self,
         observation_space: spaces.Box,
@@ -78,7 +81,7 @@ class ImpalaCnn(BaseFeaturesExtractor):
         self.linear = nn.Linear(n_channels * height * width, features_dim)
 
     def forward(self, observations: th.Tensor) -> th.Tensor:
-        return F.relu(self.linear(_in_portions(self._convolve, observations)))
+        return F.relu(self.linear(_in_portions(self._convolve, observations, self.portion)))
 
     def _convolve(self, pixels: th.Tensor) -> th.Tensor:
         x = pixels
@@ -111,8 +114,8 @@ def _check_images(observation_space: spaces.Space) -> None:
         raise ValueError(f"expected images of bytes, channels first, got {observation_space}")
 
 
-def _in_portions(convolve: Callable[[th.Tensor], th.Tensor], images: th.Tensor) -> th.Tensor:
-    return th.cat([convolve(portion) for portion in images.split(PORTION)])
+def _in_portions(convolve: Callable[[th.Tensor], th.Tensor], images: th.Tensor, n_images: int) -> th.Tensor:
+    return th.cat([convolve(portion) for portion in images.split(n_images)])
 
 
 def _first_layer(conv: nn.Module, pixels: th.Tensor, white: float) -> th.Tensor:
@@ -131,6 +134,7 @@ class NatureCnnPolicy(ActorCriticCnnPolicy):
 
     default_extractor: type[BaseFeaturesExtractor] = NatureCnn
 
+    @wraps(ActorCriticCnnPolicy.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Pixels reach the extractor as they are.
         defaults: dict[str, Any] = {

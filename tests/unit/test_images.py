@@ -63,6 +63,7 @@ def test_nature_cnn_is_sb3_s() -> None:
     th.manual_seed(0)
     network, plain, images = NatureCnn(SPACE, 32, white=255.0).double(), NatureCNN(SPACE, 32).double(), _images()
     plain.load_state_dict(network.state_dict())
+    network.portion = 32
     features, expected = network(images), plain(images.double().contiguous() / 255.0)
     _assert_close({"features": features.detach()}, {"features": expected.detach()})
     _assert_close(_gradients(network, features), _gradients(plain, expected))
