@@ -2,11 +2,13 @@
 Networks for images that stay as the environments give them: bytes with the channels last.
 
 SB3 shows images as [B, C, H, W]. Where that is a view of memory in the order [B, H, W, C] (torch's ``channels_last``), these
-extractors keep the order through every layer, which CPUs are faster with, and no layer copies it. The division by 255 happens in
-the first layer's weights, which are few, instead of in the pixels, which are many.
+extractors keep the order through every layer, which CPUs are faster with, and no layer copies it. The division by 255 happens
+in the first layer's weights, which are few, instead of in the pixels, which are many. A minibatch goes through the layers in
+portions that fit into a CPU's cache; their gradients add up to the minibatch's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import torch as th
@@ -25,19 +27,28 @@ class NatureCnn(NatureCNN):
     :param observation_space: images of bytes, channels first
     :param features_dim: how many features
     :param white: what a white pixel is; 255 where the policy does not normalise images, as those below do not
+    :param normalized_image: what SB3 tells its own network then; of no effect
     """
 
-    def __init__(self, observation_space: spaces.Box, features_dim: int = 512, white: float = 1.0) -> None:
+    # Images that go through the layers together. More of them are slower: their memory is asked of the system every time.
+    portion = 256
+
+    def __init__(
+        self, observation_space: spaces.Box, features_dim: int = 512, white: float = 1.0, normalized_image: bool = False
+    ) -> None:
         _check_images(observation_space)
         super().__init__(observation_space, features_dim)
         self.white = white
 
     def forward(self, observations: th.Tensor) -> th.Tensor:
+        return self.linear(_in_portions(self._convolve, observations, self.portion))
+
+    def _convolve(self, pixels: th.Tensor) -> th.Tensor:
         first, *others = self.cnn
-        x = _first_layer(first, observations, self.white)
+        x = _first_layer(first, pixels, self.white)
         for layer in others:
             x = layer(x)
-        return self.linear(x)
+        return x
 
 
 class ImpalaCnn(BaseFeaturesExtractor):
@@ -49,6 +60,8 @@ class ImpalaCnn(BaseFeaturesExtractor):
     :param channels: of each section; a section halves the picture and has two residual blocks
     :param white: what a white pixel is; 255 where the policy does not normalise images, as those below do not
     """
+
+    portion = 64
 
     def __init__(
         self,
@@ -68,11 +81,14 @@ class ImpalaCnn(BaseFeaturesExtractor):
         self.linear = nn.Linear(n_channels * height * width, features_dim)
 
     def forward(self, observations: th.Tensor) -> th.Tensor:
-        x = observations
+        return F.relu(self.linear(_in_portions(self._convolve, observations, self.portion)))
+
+    def _convolve(self, pixels: th.Tensor) -> th.Tensor:
+        x = pixels
         for index, section in enumerate(self.sections):
             assert isinstance(section, _Section)
             x = section.residual(_first_layer(section.conv, x, self.white) if index == 0 else section.conv(x))
-        return F.relu(self.linear(F.relu_(x).flatten(1)))
+        return F.relu_(x).flatten(1)
 
 
 class _Section(nn.Module):
@@ -98,10 +114,14 @@ def _check_images(observation_space: spaces.Space) -> None:
         raise ValueError(f"expected images of bytes, channels first, got {observation_space}")
 
 
+def _in_portions(convolve: Callable[[th.Tensor], th.Tensor], images: th.Tensor, n_images: int) -> th.Tensor:
+    return th.cat([convolve(portion) for portion in images.split(n_images)])
+
+
 def _first_layer(conv: nn.Module, pixels: th.Tensor, white: float) -> th.Tensor:
     """The layer's answer to ``pixels / white``."""
     assert isinstance(conv, nn.Conv2d)
-    return F.conv2d(pixels, conv.weight / white, conv.bias, conv.stride, conv.padding)
+    return F.conv2d(pixels.to(conv.weight.dtype), conv.weight / white, conv.bias, conv.stride, conv.padding)
 
 
 class NatureCnnPolicy(ActorCriticCnnPolicy):
@@ -114,6 +134,7 @@ class NatureCnnPolicy(ActorCriticCnnPolicy):
 
     default_extractor: type[BaseFeaturesExtractor] = NatureCnn
 
+    @wraps(ActorCriticCnnPolicy.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Pixels reach the extractor as they are.
         defaults: dict[str, Any] = {
@@ -127,6 +148,12 @@ class NatureCnnPolicy(ActorCriticCnnPolicy):
         if not kwargs["normalize_images"] and issubclass(kwargs["features_extractor_class"], NatureCnn | ImpalaCnn):
             kwargs["features_extractor_kwargs"] = {"white": 255.0, **(kwargs.get("features_extractor_kwargs") or {})}
         super().__init__(*args, **kwargs)
+
+    def extract_features(self, obs: Any, features_extractor: BaseFeaturesExtractor | None = None) -> Any:
+        if self.normalize_images or not self.share_features_extractor:
+            return super().extract_features(obs, features_extractor)
+        # Not by SB3's preprocessing, which would make floats of a whole minibatch at once.
+        return (features_extractor or self.features_extractor)(obs)
 
 
 class ImpalaCnnPolicy(NatureCnnPolicy):

@@ -36,7 +36,8 @@ class HPPO(ActorAlgorithm, PPO):
 
     The other parameters are those of ``stable_baselines3.PPO``. ``gamma`` is the discount of one step; the wrapper gets it
     from here. ``num_timesteps`` (and so ``n_timesteps``, ``eval_freq``, ...) counts decisions. ``rollout_buffer_class``, if
-    given, must be time-aware: ``TimeAwareRolloutBuffer``, ``TimeAwareDictRolloutBuffer`` or a subclass.
+    given, must be time-aware: ``TimeAwareRolloutBuffer``, ``TimeAwareDictRolloutBuffer`` or a subclass. The policies
+    ``NatureCnnPolicy`` and ``ImpalaCnnPolicy`` bring ``ImageRolloutBuffer``.
 
     :param rollout: ``native`` runs whole rollouts in the workers of a ``NativeVecEnv``; ``lockstep`` is SB3's loop; ``auto``
         is native where policy and environments allow it

@@ -15,6 +15,8 @@ from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from sb3_hrl.carried import Carried, carry
+from sb3_hrl.cnn import NatureCnnPolicy
+from sb3_hrl.rollout.images import ImageRolloutBuffer
 from sb3_hrl.rollout.native_rollout import collect_native, default_shard_size, why_lockstep
 from sb3_hrl.rollout.normalization import FrozenNormalization
 from sb3_hrl.rollout.time_aware import TimeAwareCallback, TimeAwareDictRolloutBuffer, TimeAwareRolloutBuffer
@@ -50,8 +52,12 @@ class TimeAwareAlgorithm(OnPolicyAlgorithm):
             raise ValueError(f"{name}: rollout: expected 'auto', 'native' or 'lockstep', got {self.rollout!r}")
         # SB3's own buffers come from a saved model of SB3's.
         if self.rollout_buffer_class in (None, RolloutBuffer, DictRolloutBuffer):
-            is_dict = isinstance(self.observation_space, spaces.Dict)
-            self.rollout_buffer_class = TimeAwareDictRolloutBuffer if is_dict else TimeAwareRolloutBuffer
+            if isinstance(self.observation_space, spaces.Dict):
+                self.rollout_buffer_class = TimeAwareDictRolloutBuffer
+            elif issubclass(self.policy_class, NatureCnnPolicy):
+                self.rollout_buffer_class = ImageRolloutBuffer
+            else:
+                self.rollout_buffer_class = TimeAwareRolloutBuffer
         elif not issubclass(self.rollout_buffer_class, TimeAwareRolloutBuffer):
             raise ValueError(
                 f"{name}: rollout_buffer_class: expected a subclass of TimeAwareRolloutBuffer or TimeAwareDictRolloutBuffer, "

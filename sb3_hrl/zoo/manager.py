@@ -6,8 +6,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
+from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from rl_zoo3.exp_manager import ALGOS, ExperimentManager
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
@@ -25,25 +28,28 @@ from sb3_hrl.zoo.validation import ConfigError, check_config, find_config, norma
 if TYPE_CHECKING:
     import optuna
 
+HYPERPARAMS = Path(str(files("sb3_hrl"))) / "hyperparams"
+
 
 class PluginExperimentManager(ExperimentManager):
     """
     Takes the place of ``ExperimentManager`` in every zoo command. For stock algorithms it is the zoo's own, unchanged; for
     plug-ins it finds their YAML, checks it before anything is created, lets ``env_kwargs`` and ``eval_env_kwargs`` of the
-    YAML reach evaluation, takes no stray statistics into a new run, accepts trial 0, and gives a study a heartbeat.
+    YAML reach evaluation, takes no stray statistics into a new run, accepts trial 0, and gives a study a heartbeat. The same
+    goes for a stock algorithm on an environment for which ``sb3_hrl/hyperparams`` has an entry of its own, without ``-conf``.
     """
 
     @wraps(ExperimentManager.__init__)  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        assert isinstance(ALGOS, LazyAlgorithms)
-        self.is_plugin = self.algo in ALGOS.plugin_names
-        if not self.is_plugin:
-            return
         given = inspect.signature(ExperimentManager).bind(*args, **kwargs).arguments
         with _clear_errors():
+            check_extra(self.env_name.gym_id)
+            hyperparams = self._find_hyperparams(given.get("config"))
+            self.is_plugin = hyperparams is not None
+            if hyperparams is None:
+                return
             ALGOS[self.algo]
-            hyperparams = get_spec(self.algo).hyperparams_path
             if given.get("config") is None:
                 self.config = str(hyperparams)
             else:
@@ -52,6 +58,19 @@ class PluginExperimentManager(ExperimentManager):
             # Statistics are looked for beside the trained agent. Without one that is the working directory; look into the
             # new run's own folder instead, where there are none.
             self.trained_agent = os.path.join(self.save_path, "")
+
+    def _find_hyperparams(self, config: str | None) -> Path | None:
+        """
+        :param config: what the user gave
+        :return: the file of a plug-in, or ours for a stock algorithm on this environment; None if there is neither
+        """
+        assert isinstance(ALGOS, LazyAlgorithms)
+        if self.algo in ALGOS.plugin_names:
+            return get_spec(self.algo).hyperparams_path
+        ours = HYPERPARAMS / f"{self.algo}.yml"
+        if config is not None or not ours.is_file():
+            return None
+        return ours if self.env_name.gym_id in yaml.safe_load(ours.read_text(encoding="utf-8")) else None
 
     def read_hyperparameters(self) -> tuple[dict[str, Any], dict[str, Any]]:
         if not self.is_plugin:
@@ -63,7 +82,6 @@ class PluginExperimentManager(ExperimentManager):
             self.custom_hyperparams = {**trial, **(self.custom_hyperparams or {})}
         algorithm = ALGOS[self.algo]
         with _clear_errors():
-            check_extra(self.env_name.gym_id)
             check_config(
                 self.config, self.env_name.gym_id, algorithm, is_atari=self._is_atari, overrides=self.custom_hyperparams
             )
