@@ -239,13 +239,20 @@ def test_every_space_learns(
     assert not th.equal(before, after)
 
 
-def test_images_learn() -> None:
-    env = DummyVecEnv([lambda: FakeImageEnv(screen_height=40, screen_width=40, n_channels=1, discrete=True)] * 2)
-    model = IMPALA("CnnPolicy", env, policy_kwargs={"features_extractor_kwargs": {"features_dim": 16}}, **KWARGS)
+@pytest.mark.parametrize("policy", ["CnnPolicy", "NatureCnnPolicy", "ImpalaCnnPolicy"])
+def test_images_learn(policy: str) -> None:
+    env = DummyVecEnv([lambda: FakeImageEnv(screen_height=36, screen_width=36, n_channels=3)] * 2)
+    model = IMPALA(policy, env, policy_kwargs={"features_extractor_kwargs": {"features_dim": 16}}, **KWARGS)
     before = _flat_parameters(model)
     model.learn(16)
-    assert model.rollout_buffer.observations.dtype == np.uint8
     assert not th.equal(before, _flat_parameters(model))
+    # Images stay bytes, and with the two networks of ours their channels stay last.
+    obs: Any = model._read_obs(slice(0, 2))
+    assert obs.dtype == th.uint8
+    assert obs.shape == (18, 3, 36, 36)
+    assert obs.is_contiguous(memory_format=th.channels_last) == (policy != "CnnPolicy")
+    assert np.array_equal(obs[:16].reshape(8, 2, 3, 36, 36), model.rollout_buffer.observations)
+    assert np.array_equal(obs[16:], model._last_obs)
 
 
 def test_native_rollouts() -> None:
