@@ -36,7 +36,7 @@ def collect_from_actors(
     trajectories = pool.gather()
     for trajectory in trajectories:
         _fill(buffer, trajectory)
-    model._last_obs = _last_obs(trajectories)
+    model._last_obs = _last_obs(trajectories, model._last_obs)
     dones = join(trajectories, "episode_starts")[1:]
     is_going_on = finish_rollout(
         model,
@@ -51,6 +51,7 @@ def collect_from_actors(
     normalize = unwrap_vec_normalize(env)
     if normalize is not None:
         learn_statistics(normalize, trajectories)
+        normalize.old_obs, normalize.old_reward = _last_rows(trajectories, "raw_obs"), _last_rows(trajectories, "raw_rewards")
     times = pool.times()
     model.logger.record("time/learner_wait", times.learner_wait)
     model.logger.record("time/actor_wait", times.actor_wait)
@@ -78,11 +79,19 @@ def _pairs(targets: Any, sources: Any) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(targets[key], sources[key]) for key in targets] if isinstance(targets, dict) else [(targets, sources)]
 
 
-def _last_obs(trajectories: Sequence[Trajectory]) -> Any:
-    (first, *_) = trajectories
-    if isinstance(first.obs, dict):
-        return {key: np.concatenate([trajectory.obs[key][-1] for trajectory in trajectories]) for key in first.obs}
-    return np.concatenate([trajectory.obs[-1] for trajectory in trajectories])  # type: ignore[index]
+def _last_obs(trajectories: Sequence[Trajectory], like: Any) -> Any:
+    """The observations after the rollout, of the type in which the environments give them."""
+    obs = _last_rows(trajectories, "obs")
+    if isinstance(obs, dict):
+        return {key: part.astype(like[key].dtype) for key, part in obs.items()}
+    return obs.astype(like.dtype)
+
+
+def _last_rows(trajectories: Sequence[Trajectory], name: str) -> Any:
+    rows = [getattr(trajectory, name) for trajectory in trajectories]
+    if isinstance(rows[0], dict):
+        return {key: np.concatenate([row[key][-1] for row in rows]) for key in rows[0]}
+    return np.concatenate([row[-1] for row in rows])
 
 
 def _timeouts(trajectories: Sequence[Trajectory]) -> Timeouts:
