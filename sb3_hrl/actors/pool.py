@@ -20,6 +20,7 @@ from sb3_hrl.actors.memory import Field, SharedArrays, SharedWeights
 from sb3_hrl.actors.process import ERROR, READY, Receiver, start_process
 from sb3_hrl.actors.trajectory import Trajectory, read_obs, trajectory_fields
 from sb3_hrl.actors.vec_env import actor_env, check_shares
+from sb3_hrl.wrappers import ActionHold
 
 # How long the learner waits at a time before it looks after the actors, and how much one look counts at most on the clock of
 # an actor that gives no sign of life: a learner that was away, or stopped, must not blame the actors for it.
@@ -106,6 +107,10 @@ class ActorPool:
         if venv is None:
             raise ValueError(f"n_actors: expected environments in an ActorVecEnv, got a {type(env).__name__}")
         check_shares(env.num_envs, n_actors)
+        if any(env.env_is_wrapped(ActionHold)) and hold() is None:
+            raise ValueError(
+                "hold: expected the discount and the number of decisions for environments with an ActionHold, got None"
+            )
         self._env, self._venv, self._policy, self._hold = env, venv, policy, hold
         self._timeout, self._max_restarts = timeout, max_restarts
         made_of = venv.recipe, describe_wrappers(env), type(policy), describe_policy(policy)

@@ -8,6 +8,7 @@ import threading
 import traceback
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
+from types import ModuleType
 from typing import Any
 
 import cloudpickle
@@ -24,6 +25,18 @@ _PART = 16_000
 _LAST, _MORE = b"\0", b"\1"
 
 
+def preload() -> None:
+    """
+    Let the fork server import what every actor needs, so that an actor, a fork of it, is there at once. A server that runs
+    already, for a ``SubprocVecEnv``, stays as it is: actors then have to import it themselves.
+    """
+    # __main__ is run again in every process that is started, under another name: what it has imported is needed, too.
+    values = vars(sys.modules["__main__"]).values()
+    names = {getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", None) for value in values}
+    used = sorted(name for name in names if isinstance(name, str) and name in sys.modules and name != "__main__")
+    get_context("forkserver").set_forkserver_preload([__name__, *used])
+
+
 def start_process(
     name: str, spec: bytes, start: Start, weights: SharedWeights, slots: SharedArrays, control: SharedArrays
 ) -> tuple[Any, Connection]:
@@ -37,9 +50,6 @@ def start_process(
     :return: the process, and the learner's end of the connection
     """
     context = get_context("forkserver")
-    # The server imports once what every actor needs, and an actor, a fork of it, is there at once. Actors run __main__ again.
-    main = getattr(sys.modules["__main__"].__spec__, "name", "")
-    context.set_forkserver_preload([__name__, *([main] if main and not main.endswith("__main__") else [])])
     ours, theirs = context.Pipe()
     arguments = (spec, start, theirs, weights, slots, control)
     # Daemons, so that they end with an interpreter that ends without closing its pool.

@@ -42,7 +42,7 @@ def collect_from_actors(
     trajectories = [t._replace(envs=slice(i * n_envs, (i + 1) * n_envs)) for i, t in enumerate(gathered)]
     for trajectory in trajectories:
         _fill(buffer, trajectory)
-    model._last_obs = _last_obs(trajectories)
+    model._last_obs = _last_obs(trajectories, model._last_obs)
     dones = join(trajectories, "episode_starts")[1:]
     is_going_on = finish_rollout(
         model,
@@ -59,6 +59,7 @@ def collect_from_actors(
         is_one_of_each = len({trajectory.actor for trajectory in gathered}) == len(gathered)
         for part in [gathered] if is_one_of_each else [[trajectory] for trajectory in gathered]:
             learn_statistics(normalize, part)
+        normalize.old_obs, normalize.old_reward = _last_rows(trajectories, "raw_obs"), _last_rows(trajectories, "raw_rewards")
     times = pool.times()
     model.logger.record("rollout/policy_lag", float(np.mean([pool.version - trajectory.version for trajectory in gathered])))
     model.logger.record("time/learner_wait", times.learner_wait)
@@ -88,11 +89,19 @@ def _pairs(targets: Any, sources: Any) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(targets[key], sources[key]) for key in targets] if isinstance(targets, dict) else [(targets, sources)]
 
 
-def _last_obs(trajectories: Sequence[Trajectory]) -> Any:
-    (first, *_) = trajectories
-    if isinstance(first.obs, dict):
-        return {key: np.concatenate([trajectory.obs[key][-1] for trajectory in trajectories]) for key in first.obs}
-    return np.concatenate([trajectory.obs[-1] for trajectory in trajectories])  # type: ignore[index]
+def _last_obs(trajectories: Sequence[Trajectory], like: Any) -> Any:
+    """The observations after the rollout, of the type in which the environments give them."""
+    obs = _last_rows(trajectories, "obs")
+    if isinstance(obs, dict):
+        return {key: part.astype(like[key].dtype) for key, part in obs.items()}
+    return obs.astype(like.dtype)
+
+
+def _last_rows(trajectories: Sequence[Trajectory], name: str) -> Any:
+    rows = [getattr(trajectory, name) for trajectory in trajectories]
+    if isinstance(rows[0], dict):
+        return {key: np.concatenate([row[key][-1] for row in rows]) for key in rows[0]}
+    return np.concatenate([row[-1] for row in rows])
 
 
 def _timeouts(trajectories: Sequence[Trajectory]) -> Timeouts:

@@ -13,6 +13,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from sb3_hrl.actors.actor import Start, derive_seed
+from sb3_hrl.actors.process import preload
 
 if TYPE_CHECKING:
     from sb3_hrl.actors.pool import ActorPool
@@ -55,6 +56,7 @@ class ActorVecEnv(VecEnv):
     """
 
     def __init__(self, env_fns: EnvFns, vec_env_wrapper: Callable[[VecEnv], VecEnv] | None = None) -> None:
+        preload()
         self.recipe = EnvRecipe(env_fns, vec_env_wrapper)
         # How often each actor has been started on them, by its number.
         self._n_starts: Counter[int] = Counter()

@@ -123,7 +123,7 @@ class PluginExperimentManager(ExperimentManager):
             self.eval_env_kwargs = self.env_kwargs if eval_env_kwargs is None else eval_env_kwargs
         if hyperparams.get("n_actors"):
             # The environments are built where they run. Those for evaluation are of the same class, as SB3 wants it.
-            self.vec_env_class = partial(ActorVecEnv, vec_env_wrapper=vec_env_wrapper)
+            self.vec_env_class = partial(ActorVecEnv, vec_env_wrapper=vec_env_wrapper)  # type: ignore[assignment]
             vec_env_wrapper = None
         return hyperparams, env_wrapper, callbacks, vec_env_wrapper
 

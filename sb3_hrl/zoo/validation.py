@@ -294,7 +294,7 @@ def _check_together(hyperparams: Mapping[str, Any], algorithm: type) -> Iterator
     noise = [key for key in _NOISE_KEYS if key in hyperparams]
     if "action_noise" in constructor.hints and len(noise) == 1:
         yield f"'noise_type' and 'noise_std' go together, got only {noise[0]!r}"
-    n_envs, n_actors = hyperparams.get("n_envs", 1), hyperparams.get("n_actors")
+    n_envs, n_actors = hyperparams.get("n_envs", 1), hyperparams.get("n_actors", 0)
     if all(isinstance(number, int) and number > 0 for number in (n_envs, n_actors)):
         try:
             check_shares(n_envs, n_actors)

@@ -248,11 +248,12 @@ def test_images_learn(policy: str) -> None:
     assert not th.equal(before, _flat_parameters(model))
     # Images stay bytes, and with the two networks of ours their channels stay last.
     obs: Any = model._read_obs(slice(0, 2))
+    last_obs: Any = model._last_obs
     assert obs.dtype == th.uint8
     assert obs.shape == (18, 3, 36, 36)
     assert obs.is_contiguous(memory_format=th.channels_last) == (policy != "CnnPolicy")
     assert np.array_equal(obs[:16].reshape(8, 2, 3, 36, 36), model.rollout_buffer.observations)
-    assert np.array_equal(obs[16:], model._last_obs)
+    assert np.array_equal(obs[16:], last_obs)
 
 
 def test_native_rollouts() -> None:

@@ -31,6 +31,19 @@ def test_train_enjoy_and_continue(tmp_path: Path) -> None:
     assert again._n_updates == model._n_updates + 1
 
 
+def test_train_with_actors(tmp_path: Path) -> None:
+    """Evaluation and files are those of any run."""
+    options = ["-n", "512", "--eval-freq", "256", "--eval-episodes", "1", "--seed", "3", "-params", "n_actors:2"]
+    process = run_zoo("train", *CARTPOLE, *options, cwd=tmp_path)
+    for key in ("policy_lag", "vtrace_rho_mean", "bottleneck", "actor_restarts"):
+        assert key in process.stdout, key
+    run = tmp_path / "logs/impala/CartPole-v1_1"
+    assert IMPALA.load(run / "CartPole-v1.zip").num_timesteps == 512
+    assert len(list(run.glob("*.monitor.csv"))) == 8
+    process = run_zoo("train", *CARTPOLE, "-params", "n_actors:3", cwd=tmp_path, returncode=2)
+    assert "8 environments cannot be shared out evenly among 3 actors" in process.stderr
+
+
 def test_optimize_and_load_a_trial(tmp_path: Path) -> None:
     study_options = ["--storage", "sqlite:///study.db", "--study-name", "s"]
     options = ["-n", "600", "-optimize", "--n-trials", "2", "--n-evaluations", "1", "--no-optim-plots", "--eval-episodes", "1"]
