@@ -31,9 +31,12 @@ def preload() -> None:
     already, for a ``SubprocVecEnv``, stays as it is: actors then have to import it themselves.
     """
     # __main__ is run again in every process that is started, under another name: what it has imported is needed, too.
-    values = vars(sys.modules["__main__"]).values()
-    names = {getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", None) for value in values}
-    used = sorted(name for name in names if isinstance(name, str) and name in sys.modules and name != "__main__")
+    names = set()
+    for value in vars(sys.modules["__main__"]).values():
+        is_module = isinstance(value, ModuleType)
+        names |= {value.__name__} if is_module else {kind.__module__ for kind in getattr(value, "__mro__", ())}
+    # What adapts to a module that is imported (the bridge into rl_zoo3) comes by itself.
+    used = sorted(name for name in names if name in sys.modules and not name.startswith(("__main__", "sb3_hrl")))
     get_context("forkserver").set_forkserver_preload([__name__, *used])
 
 
