@@ -11,8 +11,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from sb3_contrib import RecurrentPPO
-from sb3_hrl_plugins.procgen import GAMES
-from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -21,6 +19,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack,
 
 from sb3_hrl.hppo import HPPO
 from sb3_hrl.wrappers import ActionHold
+from sb3_hrl_plugins.procgen import GAMES
+from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv
 
 N_ENVS = 3
 NO_OP = 4

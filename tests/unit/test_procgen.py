@@ -11,9 +11,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from sb3_hrl_plugins.procgen import GAMES
-from sb3_hrl_plugins.procgen.game import MODES, Game
-from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv, procgen
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecNormalize
 
@@ -21,6 +18,9 @@ from sb3_hrl.errors import MissingExtraError
 from sb3_hrl.extras import check_extra
 from sb3_hrl.vec_env.recipe import monitor_folder
 from sb3_hrl.wrappers import ActionHold
+from sb3_hrl_plugins.procgen import GAMES
+from sb3_hrl_plugins.procgen.game import MODES, Game
+from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv, procgen
 
 EASY = {"distribution_mode": "easy"}
 MESSAGE = r"needs Procgen.s games, which come with the extra \"procgen\": pip install \"sb3-hrl\[procgen\]\""
