@@ -1,9 +1,9 @@
 """
-Scores of PPO on Procgen beside those of OpenAI's own runs.
+Scores on Procgen beside those of OpenAI's own runs of PPO.
 
-    python -m benchmarks.procgen.score fruitbot [--n-timesteps 1e6] [--seed 0] [--json FILE] [--save FILE.zip]
+    python -m benchmarks.procgen.score fruitbot [--algo hppo|impala] [--n-timesteps 1e6] [--seed 0] [--json FILE] [--save FILE]
 
-Trains ``hppo`` with its hyperparameters for the game (``sb3_hrl/hyperparams/hppo.yml``: OpenAI's), on all levels in mode easy,
+Trains ``hppo`` or ``impala`` with its hyperparameters for the game (``sb3_hrl/hyperparams``), on all levels in mode easy,
 and compares the mean return of the last hundred training episodes, averaged over the ten updates before each mark, with the
 same figure of OpenAI's three runs (train-procgen, ``results/easy-all-run*``, procgen 0.9.2).
 """
@@ -11,19 +11,18 @@ same figure of OpenAI's three runs (train-procgen, ``results/easy-all-run*``, pr
 import argparse
 import statistics
 import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 from rich.console import Console
 from rich.table import Table
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import safe_mean
 from stable_baselines3.common.vec_env import VecNormalize
 
-import sb3_hrl
 from sb3_hrl.experiments.bench import write_report
-from sb3_hrl.hppo import HPPO
+from sb3_hrl.registry import get_spec
 from sb3_hrl.zoo.validation import normalise
 from sb3_hrl_plugins.procgen import GAMES
 from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv
@@ -63,20 +62,22 @@ class Curve(BaseCallback):
         self.points.append(Point(self.num_timesteps, time.perf_counter() - self._begin, float(safe_mean(returns))))
 
 
-def make_model(game: str, seed: int) -> HPPO:
+def make_model(algo: str, game: str, seed: int) -> OnPolicyAlgorithm:
     """
+    :param algo: ``hppo`` or ``impala``
     :param game: which one
     :param seed: of everything
-    :return: ``hppo`` with its hyperparameters for the game, on all levels
+    :return: the algorithm with its hyperparameters for the game, on all levels
     """
-    path = Path(sb3_hrl.__file__).parent / "hyperparams" / "hppo.yml"
-    section: dict[str, Any] = normalise(yaml.safe_load(path.read_text())[f"procgen-{game}-v0"], HPPO)
+    spec = get_spec(algo)
+    algorithm = spec.load("algorithm")
+    section: dict[str, Any] = normalise(yaml.safe_load(spec.hyperparams_path.read_text())[f"procgen-{game}-v0"], algorithm)
     for key in ("env_kwargs", "eval_env_kwargs", "vec_env_wrapper", "n_timesteps"):
-        del section[key]
+        section.pop(key, None)
     venv = ProcgenVecEnv(game, section.pop("n_envs"), {"distribution_mode": "easy"})
     venv.seed(seed)
-    normalized = VecNormalize(venv, gamma=section["gamma"], **section.pop("normalize"))
-    return HPPO(env=normalized, seed=seed, device="cpu", **section)
+    normalized = VecNormalize(venv, **{"gamma": section["gamma"], **section.pop("normalize")})
+    return algorithm(env=normalized, seed=seed, device="cpu", **section)
 
 
 def compare(game: str, points: list[Point]) -> list[dict[str, float]]:
@@ -98,17 +99,18 @@ def main() -> None:
     """Train and compare."""
     parser = argparse.ArgumentParser(description="scores on Procgen beside OpenAI's")
     parser.add_argument("game", choices=GAMES)
+    parser.add_argument("--algo", choices=["hppo", "impala"], default="hppo")
     parser.add_argument("--n-timesteps", type=float, default=1e6)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", default=None, metavar="FILE")
-    parser.add_argument("--save", default=None, metavar="FILE.zip")
+    parser.add_argument("--save", default=None, metavar="FILE")
     args = parser.parse_args()
-    model, curve = make_model(args.game, args.seed), Curve()
+    model, curve = make_model(args.algo, args.game, args.seed), Curve()
     model.learn(int(args.n_timesteps), curve, progress_bar=True)
     if args.save is not None:
         model.save(args.save)
     rows = compare(args.game, curve.points)
-    table = Table("steps", "ours", "OpenAI's", "in standard deviations", title=f"{args.game}, easy, all levels")
+    table = Table("steps", "ours", "OpenAI's", "in standard deviations", title=f"{args.algo}, {args.game}, easy, all levels")
     for row in rows:
         table.add_row(
             f"{row['steps']:,}", f"{row['ours']:.2f}", f"{row['openai']:.2f} +- {row['deviation']:.2f}", f"{row['z']:+.1f}"
@@ -118,7 +120,7 @@ def main() -> None:
     rate = last.n_timesteps / last.seconds
     print(f"{last.n_timesteps:,} steps in {last.seconds:,.0f} s: {rate:,.0f} steps/s; the last return: {last.mean_return:.2f}")
     points = [point._asdict() for point in curve.points]
-    write_report(args.json, {"game": args.game, "seed": args.seed, "rows": rows, "curve": points})
+    write_report(args.json, {"algo": args.algo, "game": args.game, "seed": args.seed, "rows": rows, "curve": points})
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """
-How fast training on Procgen is: SB3's PPO as it comes, and ours, side by side in one process.
+How fast training on Procgen is: SB3's PPO as it comes, and ours, side by side.
 
     python -m benchmarks.procgen.speed [--network nature|impala] [--rounds 7] [--only sb3_batch hppo] [--json FILE]
 
@@ -9,8 +9,10 @@ contestant's convolutions and matrix products alone (counted by torch) make of t
 so that it says something with one contestant only.
 
 SB3's documented way, ``ProcgenEnv`` of the package procgen, cannot work: its spaces are gym's. Its PPO therefore gets our
-environments, singly in a DummyVecEnv (``sb3_dummy``) or as a batch (``sb3_batch``), and does the rest itself. Another
-contestant is another function in ``CONTESTANTS``.
+environments, singly in a DummyVecEnv (``sb3_dummy``) or as a batch (``sb3_batch``), and does the rest itself. Those with
+actors (``--n-actors``) start them in every round, and count the iterations after the first ones, for which trajectories were
+ready; their memory is not counted. IMPALA has the same minibatches, and one epoch. Another contestant is another function in
+``CONTESTANTS``.
 """
 
 import argparse
@@ -18,6 +20,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch as th
@@ -25,6 +28,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
@@ -33,11 +37,15 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from sb3_hrl.actors import ActorVecEnv
 from sb3_hrl.experiments.bench import Contestant, write_report
 from sb3_hrl.hppo import HPPO
-from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv
+from sb3_hrl_plugins.impala import IMPALA
+from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv, procgen
 
 EASY = {"distribution_mode": "easy"}
+# Iterations with actors: the first ones find trajectories that were collected while nobody learned.
+N_UNCOUNTED, N_COUNTED = 3, 3
 POLICIES = {"nature": "NatureCnnPolicy", "impala": "ImpalaCnnPolicy"}
 
 
@@ -50,6 +58,7 @@ class Setting(NamedTuple):
     n_steps: int = 128
     batch_size: int = 1024
     n_epochs: int = 4
+    n_actors: int = 2
 
     @property
     def n_total(self) -> int:
@@ -94,6 +103,37 @@ def train(setting: Setting, model: OnPolicyAlgorithm) -> Contestant:
     return Contestant(lambda: model.learn(setting.n_total, reset_num_timesteps=False), venv.close)
 
 
+class Clock(BaseCallback):
+    """Notes when each rollout is complete."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times: list[float] = []
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self.times.append(time.perf_counter())
+
+
+def train_with_actors(setting: Setting, model: OnPolicyAlgorithm) -> Contestant:
+    """
+    :param setting: what is measured
+    :param model: an algorithm with ``n_actors``
+    :return: a contestant that says itself how long an iteration took
+    """
+
+    def run() -> float:
+        clock = Clock()
+        model.learn((N_UNCOUNTED + N_COUNTED) * setting.n_total, clock, reset_num_timesteps=False)
+        return (clock.times[-1] - clock.times[N_UNCOUNTED - 1]) / N_COUNTED
+
+    venv = model.get_env()
+    assert venv is not None
+    return Contestant(run, venv.close)
+
+
 def _ppo_kwargs(setting: Setting) -> dict[str, Any]:
     sizes = {"n_steps": setting.n_steps, "batch_size": setting.batch_size, "n_epochs": setting.n_epochs}
     return {**sizes, "gamma": 0.999, "ent_coef": 0.01, "device": "cpu", "seed": 0}
@@ -123,13 +163,46 @@ def hppo(setting: Setting) -> Contestant:
     return train(setting, HPPO(POLICIES[setting.network], venv, **_ppo_kwargs(setting)))
 
 
+def _impala_kwargs(setting: Setting) -> dict[str, Any]:
+    return {**_ppo_kwargs(setting), "n_epochs": 1}
+
+
+def _actor_env(setting: Setting) -> VecEnv:
+    vec_env_cls: Any = partial(ActorVecEnv, vec_env_wrapper=procgen)
+    return make_vec_env(f"procgen-{setting.game}-v0", setting.n_envs, env_kwargs=EASY, vec_env_cls=vec_env_cls)
+
+
+def hppo_parallel(setting: Setting) -> Contestant:
+    """Ours, with actors that collect in turn with the learner."""
+    kwargs = {**_ppo_kwargs(setting), "n_actors": setting.n_actors}
+    return train_with_actors(setting, HPPO(POLICIES[setting.network], _actor_env(setting), **kwargs))
+
+
+def impala(setting: Setting) -> Contestant:
+    """IMPALA, sequential."""
+    venv = ProcgenVecEnv(setting.game, setting.n_envs, EASY)
+    return train(setting, IMPALA(POLICIES[setting.network], venv, **_impala_kwargs(setting)))
+
+
+def impala_parallel(setting: Setting) -> Contestant:
+    """IMPALA, with actors that collect while the learner learns."""
+    kwargs = {**_impala_kwargs(setting), "n_actors": setting.n_actors}
+    return train_with_actors(setting, IMPALA(POLICIES[setting.network], _actor_env(setting), **kwargs))
+
+
 CONTESTANTS: dict[str, Callable[[Setting], Contestant]] = {
     "sb3_dummy": sb3_dummy,
     "sb3_batch": sb3_batch,
     "hppo": hppo,
+    "hppo_parallel": hppo_parallel,
+    "impala": impala,
+    "impala_parallel": impala_parallel,
 }
 # How often a sample goes through the network forwards, and how often forwards and backwards.
-PASSES: dict[str, Callable[[Setting], tuple[int, int]]] = dict.fromkeys(CONTESTANTS, lambda setting: (1, setting.n_epochs))
+PASSES: dict[str, Callable[[Setting], tuple[int, int]]] = {
+    name: (lambda setting: (1, 1)) if name.startswith("impala") else (lambda setting: (1, setting.n_epochs))
+    for name in CONTESTANTS
+}
 
 
 def flop_per_step(setting: Setting, n_forward: int, n_train: int) -> float:
@@ -178,9 +251,9 @@ def measure(setting: Setting, names: list[str], n_rounds: int, n_warmup: int, js
         peaks.append(multiply())
         for name, contestant in contestants.items():
             begin = time.perf_counter()
-            contestant.run()
+            own_seconds = contestant.run()
             if n_round >= n_warmup:
-                seconds[name].append(time.perf_counter() - begin)
+                seconds[name].append(own_seconds if isinstance(own_seconds, float) else time.perf_counter() - begin)
     for contestant in contestants.values():
         contestant.close()
     peak = statistics.median(peaks)
@@ -205,7 +278,7 @@ def main() -> None:
     defaults = Setting()
     parser.add_argument("--game", default=defaults.game)
     parser.add_argument("--network", default=defaults.network, choices=["nature", "impala"])
-    for name in ("n_envs", "n_steps", "batch_size", "n_epochs"):
+    for name in ("n_envs", "n_steps", "batch_size", "n_epochs", "n_actors"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(defaults, name))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--warmup", type=int, default=1)
