@@ -311,7 +311,7 @@ def collect_rollout(
     numpy.typing.NDArray[numpy.int64],
     numpy.typing.NDArray[numpy.float64],
     numpy.typing.NDArray[numpy.int64],
-    numpy.typing.NDArray[numpy.bool],
+    numpy.typing.NDArray[numpy.bool_],
     numpy.typing.NDArray[numpy.uint64],
     numpy.typing.NDArray[numpy.uint64],
     numpy.typing.NDArray[numpy.float64],

@@ -4,6 +4,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from sb3_hrl import extras
+
 _ENTRY_POINT = "sb3_hrl.envs.muscle_env:MuscleEnv"
 # Id -> its task's file, and its time limit.
 MUSCLE_ENVS: dict[str, tuple[str, int | None]] = {
@@ -19,6 +21,7 @@ MUSCLE_ENVS: dict[str, tuple[str, int | None]] = {
 _CAMERAS: dict[str, dict[str, Any]] = {
     "MyoElbowPose-v0": {"lookat": [-0.17, -0.05, 1.1], "distance": 1.2, "azimuth": 20.0, "elevation": -10.0},
 }
+extras.declare("MyoElbowPose-v0", extras.MYO)
 
 for _env_id, (_file, _max_episode_steps) in MUSCLE_ENVS.items():
     _kwargs: dict[str, Any] = {"env_file": _file}

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from sb3_hrl.hppo import HPPO
+from sb3_hrl_plugins.impala import IMPALA
 
 
 class AlgorithmRow(NamedTuple):
@@ -23,4 +24,5 @@ class AlgorithmRow(NamedTuple):
 
 ALGORITHMS = [
     AlgorithmRow("hppo", HPPO, "Pendulum-v1", {"n_steps": 64, "batch_size": 32, "n_epochs": 2}),
+    AlgorithmRow("impala", IMPALA, "Pendulum-v1", {"n_steps": 32, "n_epochs": 2}),
 ]

@@ -10,8 +10,8 @@ import pytest
 import torch as th
 
 from sb3_hrl import registry
-from sb3_hrl.envs.task import check_extra
 from sb3_hrl.errors import MissingExtraError
+from sb3_hrl.extras import check_extra
 
 # The networks here are tiny and the tests run side by side: more threads would only wait for each other.
 th.set_num_threads(1)
@@ -40,8 +40,8 @@ def require_env(env_id: str) -> None:
     """
     try:
         check_extra(env_id)
-    except MissingExtraError:
-        missing("MyoSim", "pip install 'sb3-hrl[myo]'")
+    except MissingExtraError as error:
+        missing(f"what {env_id} needs", str(error))
 
 
 @pytest.fixture(scope="session")

@@ -50,3 +50,32 @@ class ScriptedEnv(gym.Env):
 
     def _obs(self) -> np.ndarray:
         return np.array([self.t, self.n_steps - self.t], dtype=np.float32)
+
+
+class ImageEnv(gym.Env):
+    """
+    Episodes of nine pictures of noise, channels last; the action that a corner's brightness names is worth one.
+
+    :param seed: of the noise
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+    observation_space = spaces.Box(0, 255, (64, 64, 3), np.uint8)
+    action_space = spaces.Discrete(4)
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._n_steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        self._n_steps = 0
+        return self._draw(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        reward = float(action == self._obs[0, 0, 0] // 64)
+        self._n_steps += 1
+        return self._draw(), reward, self._n_steps == 9, False, {}
+
+    def _draw(self) -> np.ndarray:
+        self._obs = self._rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)
+        return self._obs

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import torch as th
+from rich.progress import Progress, track
 from stable_baselines3.common.save_util import save_to_zip_file
 from stable_baselines3.common.vec_env import VecNormalize
-from tqdm import tqdm
 
 from benchmarks.reliability.runs import RUNS, callbacks, digest, make_model, total_timesteps
 from sb3_hrl.checkpoint import Checkpointer, CheckpointError, archive, find, load
@@ -75,7 +75,7 @@ def measure_resume(folder: Path, n_cuts: int = 20) -> dict[str, Any]:
         straight, _ = _in_a_process(_train, name, folder / name, None)
         found = sorted((folder / name).glob("*.zip"))
         cuts = [draw.choice(found) for _ in range(n_cuts)]
-        ends = [_in_a_process(_train, name, folder / f"{name} again", cut)[0] for cut in tqdm(cuts, desc=f"resume, {name}")]
+        ends = [_in_a_process(_train, name, folder / f"{name} again", cut)[0] for cut in track(cuts, f"resume, {name}")]
         result[name] = f"{sum(end == straight for end in ends)} of {n_cuts} exact"
     return result
 
@@ -89,7 +89,8 @@ def measure_kills(folder: Path, n_kills: int = 200) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     save_freq = 2 * 24 * 4  # every second iteration
     done, ends, n_runs, n_lost = 0, [], 0, []
-    with tqdm(total=n_kills, desc="kills") as bar:
+    with Progress() as progress:
+        bar = progress.add_task("kills", total=n_kills)
         while done < n_kills:
             run_folder, end, reached = folder / f"run {n_runs}", None, 0
             n_runs += 1
@@ -104,7 +105,7 @@ def measure_kills(folder: Path, n_kills: int = 200) -> dict[str, Any]:
                 reached = max([begun, *(int(path.stem.split("_")[2]) for path in run_folder.glob("*.zip"))])
                 if end is None:
                     done += 1
-                    bar.update()
+                    progress.advance(bar)
             ends.append(end[0])
     n_same = sum(end == straight for end in ends)
     return {
@@ -127,7 +128,7 @@ def measure_writing(folder: Path, n_kills: int = 200) -> dict[str, Any]:
     plain, path, draw = (folder / "plain.zip").read_bytes(), folder / "written" / "checkpoint.zip", random.Random(2)
     archive.write(path, archive.seal(plain, {}))
     n_unreadable = n_torn = 0
-    for _ in tqdm(range(n_kills), desc="kills while writing"):
+    for _ in track(range(n_kills), "kills while writing"):
         _in_a_process(_write_for_ever, plain, path, kill_after=0.05 + 0.1 * draw.random())
         n_torn += len(list(path.parent.glob(".*")))
         try:
@@ -150,7 +151,7 @@ def measure_damage(folder: Path, n_flips: int = 1000, n_cuts: int = 200) -> dict
         damaged[place // 8] ^= 1 << place % 8
         damages.append(("flips", bytes(damaged)))
     damages += [("truncations", content[: draw.randrange(len(content))]) for _ in range(n_cuts)]
-    for kind, damaged_content in tqdm(damages, desc="damage"):
+    for kind, damaged_content in track(damages, "damage"):
         path.write_bytes(damaged_content)
         try:
             HPPO.load(path)
@@ -177,7 +178,7 @@ def measure_disk(folder: Path, n_limits: int = 50) -> dict[str, Any]:
     old = find(folder / "disk")
     content = old.read_bytes()
     outcomes = []
-    for index in tqdm(range(n_limits), desc="full disk"):
+    for index in track(range(n_limits), "full disk"):
         outcome = _in_a_process(_fill, old, len(content) * index // n_limits)
         outcomes.append(outcome == "refused" and old.read_bytes() == content and not list(old.parent.glob(".*.tmp-*")))
     return {"writes on a full disk": n_limits, "the old file whole, nothing left over": sum(outcomes)}

@@ -39,7 +39,7 @@ class Run(NamedTuple):
     kwargs: dict[str, Any] = {}  # noqa: RUF012
 
 
-def _held(vec_env_cls: type[VecEnv] | None = None) -> VecEnv:
+def _held(vec_env_cls: type[SubprocVecEnv] | None = None) -> VecEnv:
     return make_vec_env("Hopper-v5", 2, wrapper_class=ActionHold, wrapper_kwargs=HOLD, vec_env_cls=vec_env_cls)
 
 

@@ -188,7 +188,7 @@ def _parent(found: archive.Archive) -> dict[str, Any]:
 
 
 @cache
-def resumable(algorithm: type[OnPolicyAlgorithm]) -> type[Any]:
+def resumable(algorithm: Any) -> Any:
     """
     :param algorithm: any on-policy algorithm, such as SB3's PPO or A2C
     :return: the same with ``Resumable`` before it

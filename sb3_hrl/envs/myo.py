@@ -1,24 +1,12 @@
 """MyoSim's models, by the names that the package ``myo_sim`` has for them: ``myo_sim:myoelbow``. An extra, ``[myo]``."""
 
-import importlib.util
 import warnings
 
 import numpy as np
 
-from sb3_hrl.errors import MissingExtraError
+from sb3_hrl.extras import MYO
 
 PREFIX = "myo_sim:"
-
-
-def require_myo_sim(what: str) -> None:
-    """
-    Look for the package, and import nothing.
-
-    :param what: what needs it
-    :raises MissingExtraError: if it is not installed
-    """
-    if importlib.util.find_spec("myo_sim") is None:
-        raise MissingExtraError(f'{what} needs MyoSim\'s models, which come with the extra "myo": pip install "sb3-hrl[myo]"')
 
 
 def compile_myo_model(name: str, n_memory: int = 0) -> bytes:
@@ -31,7 +19,7 @@ def compile_myo_model(name: str, n_memory: int = 0) -> bytes:
     :raises MissingExtraError: if the package is not installed
     :raises ValueError: if it has no such model, or MuJoCo cannot compile it
     """
-    require_myo_sim(name)
+    MYO.require(name)
     import mujoco
     import myo_sim
 

@@ -24,7 +24,7 @@ from gymnasium import spaces
 
 from sb3_hrl import native
 from sb3_hrl.env_ids import MUSCLE_ENVS
-from sb3_hrl.envs.myo import PREFIX, compile_myo_model, require_myo_sim
+from sb3_hrl.envs.myo import PREFIX, compile_myo_model
 from sb3_hrl.muscle import MuscleInterface, MuscleSettings, MuscleSpec
 from sb3_hrl.registry import suggest
 from sb3_hrl.yaml_lines import LineMapping, Problem, UnreadableError, line_of, load_yaml, show
@@ -264,18 +264,6 @@ def native_tasks() -> dict[str, Path]:
         if match:
             found[match[1]] = path
     return found
-
-
-def check_extra(env_id: str) -> None:
-    """
-    Check that what a task of the package needs is installed, before anything is read or built.
-
-    :param env_id: any environment's id
-    :raises MissingExtraError: that names the extra
-    """
-    path = native_tasks().get(env_id)
-    if path is not None and re.search(rf"^model: *{PREFIX}", path.read_text(encoding="utf-8"), re.MULTILINE):
-        require_myo_sim(env_id)
 
 
 def load_task(

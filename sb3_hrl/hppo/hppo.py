@@ -1,35 +1,29 @@
 """Hierarchical PPO, built on the seams of SB3's PPO."""
 
-import sys
-import time
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch as th
-from gymnasium import spaces
 from stable_baselines3 import PPO
-from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
-from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
+from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
-from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
-from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from stable_baselines3.common.type_aliases import GymEnv, Schedule
+from stable_baselines3.common.vec_env import VecEnv
 
-from sb3_hrl.carried import MUSCLE_SAMPLE, Carried, carry
-from sb3_hrl.checkpoint import Resumable
+from sb3_hrl.actors import check_n_actors, make_actor_env
+from sb3_hrl.actors.algorithm import ActorAlgorithm
+from sb3_hrl.carried import MUSCLE_SAMPLE, Carried
 from sb3_hrl.envs.task import Task
 from sb3_hrl.hppo.muscle_level import MuscleConfig, MuscleLevel, find_task, is_number, read_body
-from sb3_hrl.hppo.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
+from sb3_hrl.hppo.policies import CnnPolicy, ImpalaCnnPolicy, MlpPolicy, MultiInputPolicy, NatureCnnPolicy
 from sb3_hrl.registry import suggest
-from sb3_hrl.rollout.native_rollout import collect_native, default_shard_size, read_actions, why_lockstep
-from sb3_hrl.rollout.normalization import FrozenNormalization
-from sb3_hrl.rollout.time_aware import TimeAwareCallback, TimeAwareDictRolloutBuffer, TimeAwareRolloutBuffer
-from sb3_hrl.wrappers import ActionHold
-
-SelfHPPO = TypeVar("SelfHPPO", bound="HPPO")
+from sb3_hrl.rollout.replay import read_actions
+from sb3_hrl.rollout.time_aware import TimeAwareRolloutBuffer
 
 
-class HPPO(Resumable, PPO):
+class HPPO(ActorAlgorithm, PPO):
     """
     Hierarchical Proximal Policy Optimization.
 
@@ -42,12 +36,17 @@ class HPPO(Resumable, PPO):
 
     The other parameters are those of ``stable_baselines3.PPO``. ``gamma`` is the discount of one step; the wrapper gets it
     from here. ``num_timesteps`` (and so ``n_timesteps``, ``eval_freq``, ...) counts decisions. ``rollout_buffer_class``, if
-    given, must be time-aware: ``TimeAwareRolloutBuffer``, ``TimeAwareDictRolloutBuffer`` or a subclass.
+    given, must be time-aware: ``TimeAwareRolloutBuffer``, ``TimeAwareDictRolloutBuffer`` or a subclass. The policies
+    ``NatureCnnPolicy`` and ``ImpalaCnnPolicy`` bring ``ImageRolloutBuffer``.
 
     :param rollout: ``native`` runs whole rollouts in the workers of a ``NativeVecEnv``; ``lockstep`` is SB3's loop; ``auto``
         is native where policy and environments allow it
     :param freeze_normalization: let the statistics of a ``VecNormalize`` learn at the end of a rollout instead of at every
         step in lock-step, too; native rollouts always do so
+    :param n_actors: number of processes that collect the rollouts, each with its share of the environments; None or 0 for
+        none. ``env`` is then an id, a function that makes an environment, or made with ``vec_env_cls=ActorVecEnv``
+    :param actor_timeout: seconds without a sign of life after which an actor is replaced
+    :param max_restarts: how many actors may be replaced before training stops with an error
     :param muscle_kwargs: the lower level; see ``MuscleConfig``
     :param log_std: logarithm of the actions' initial standard deviation by group: ``targets`` for the joint targets, a joint's
         name for one of them, ``cascade`` for a cascade's weight (1.0 by default); a number stands for ``targets``. By default
@@ -60,18 +59,10 @@ class HPPO(Resumable, PPO):
         "MlpPolicy": MlpPolicy,
         "CnnPolicy": CnnPolicy,
         "MultiInputPolicy": MultiInputPolicy,
+        "NatureCnnPolicy": NatureCnnPolicy,
+        "ImpalaCnnPolicy": ImpalaCnnPolicy,
     }
 
-    # Decisions that each environment has taken under an ActionHold; None if there is no ActionHold. Saved with the model.
-    hold_decisions: int | None = None
-    # Steps of all environments since ``learn`` began.
-    n_simulated_steps: int = 0
-    # Environments that a native worker takes through the rollout at a time; None for ``default_shard_size``.
-    shard_size: int | None = None
-    # Where native rollouts are in their random numbers: the seed is drawn when the first one begins. Saved with the model.
-    noise_seed: int | None = None
-    n_noise_decisions: int = 0
-    _lockstep_reason: str | None = None
     # The body that the muscles are for, and how their networks are built: see ``read_body``. Saved with the model.
     muscle_body: dict[str, Any] | None = None
     # None without muscles. Its networks and optimiser are saved with the model.
@@ -107,21 +98,23 @@ class HPPO(Resumable, PPO):
         _init_setup_model: bool = True,
         rollout: str = "auto",
         freeze_normalization: bool = False,
+        n_actors: int | None = None,
+        actor_timeout: float = 30.0,
+        max_restarts: int = 100,
         muscle_kwargs: dict[str, Any] | None = None,
         log_std: float | dict[str, float] | None = None,
         log_std_end: float | None = None,
         learn_std: bool = True,
     ) -> None:
-        self.check_arguments(muscle_kwargs, log_std)
-        if rollout not in ("auto", "native", "lockstep"):
-            raise ValueError(f"HPPO: rollout: expected 'auto', 'native' or 'lockstep', got {rollout!r}")
+        self.check_arguments(muscle_kwargs, log_std, n_actors)
         self.rollout = rollout
         self.freeze_normalization = freeze_normalization
+        self.n_actors, self.actor_timeout, self.max_restarts = n_actors, actor_timeout, max_restarts
         self.muscle_kwargs = muscle_kwargs
         self.log_std, self.log_std_end, self.learn_std = log_std, log_std_end, learn_std
         super().__init__(
             policy,
-            env,
+            make_actor_env(env, n_actors, seed),
             learning_rate=learning_rate,
             n_steps=n_steps,
             batch_size=batch_size,
@@ -149,36 +142,23 @@ class HPPO(Resumable, PPO):
         )
 
     @staticmethod
-    def check_arguments(muscle_kwargs: Any = None, log_std: Any = None, **_: Any) -> None:
+    def check_arguments(muscle_kwargs: Any = None, log_std: Any = None, n_actors: Any = None, **_: Any) -> None:
         """
         Check what can be checked without an environment; a YAML file is checked so before one exists.
 
         :param muscle_kwargs: the constructor's
         :param log_std: the constructor's
+        :param n_actors: the constructor's
         :raises ValueError: that names the argument, what was expected and what came
         """
         MuscleConfig.from_kwargs(muscle_kwargs).check_base()
+        check_n_actors(n_actors)
         for number in log_std.values() if isinstance(log_std, Mapping) else [log_std]:
             if number is not None and not is_number(number):
                 raise ValueError(f"log_std: expected a number, or one for each group, got {log_std!r}")
 
     def _setup_model(self) -> None:
-        # SB3's own buffers come from a saved PPO.
-        if self.rollout_buffer_class in (None, RolloutBuffer, DictRolloutBuffer):
-            is_dict = isinstance(self.observation_space, spaces.Dict)
-            self.rollout_buffer_class = TimeAwareDictRolloutBuffer if is_dict else TimeAwareRolloutBuffer
-        elif not issubclass(self.rollout_buffer_class, TimeAwareRolloutBuffer):
-            raise ValueError(
-                f"HPPO: rollout_buffer_class: expected a subclass of TimeAwareRolloutBuffer or TimeAwareDictRolloutBuffer, "
-                f"got {self.rollout_buffer_class.__name__}"
-            )
-        # It sets the random seed; a model that was loaded goes on with its random numbers all the same.
-        noise = self.noise_seed, self.n_noise_decisions
         super()._setup_model()
-        self.noise_seed, self.n_noise_decisions = noise
-        if self.env is not None:
-            self._meet_hold(self.env)
-            self._can_run_natively(self.env)
         self._meet_muscles()
         if self.log_std is not None or self.log_std_end is not None or not self.learn_std or self._has_cascade:
             self._set_log_std(1.0)
@@ -200,6 +180,11 @@ class HPPO(Resumable, PPO):
             print("muscle_kwargs have no effect: the environment is not driven by a model's muscles")
         if self.muscle_body is None:
             return
+        if self.n_actors:
+            raise ValueError(
+                f"HPPO: n_actors: expected None for a body with muscles, got {self.n_actors}: native rollouts use all cores "
+                "there (vec_env_wrapper: native)"
+            )
         self.muscle_level = MuscleLevel(
             MuscleConfig.from_kwargs(self.muscle_kwargs),
             self.muscle_body,
@@ -273,92 +258,31 @@ class HPPO(Resumable, PPO):
 
     # --- rollouts -------------------------------------------------------------------------------------------------------
 
-    def _can_run_natively(self, env: VecEnv) -> bool:
-        """
-        :param env: the environments to train on
-        :return: whether the next rollout is native
-        """
-        if self.rollout == "lockstep":
-            return False
-        reason = why_lockstep(self.policy, env, self.rollout_buffer)
-        if reason is not None and self.rollout == "native":
-            raise ValueError(f"HPPO: rollout: 'native' is not possible: {reason}")
-        if reason not in (None, self._lockstep_reason) and self.verbose >= 1:
-            print(f"Rollouts in lock-step, since {reason}")
-        self._lockstep_reason = reason
-        return reason is None
-
-    def set_random_seed(self, seed: int | None = None) -> None:
-        super().set_random_seed(seed)
-        if seed is not None:
-            self.noise_seed, self.n_noise_decisions = None, 0
-
     def collect_rollouts(
         self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
     ) -> bool:
+        if self.muscle_level is not None:
+            self.muscle_level.buffer.reset()
+        return super().collect_rollouts(env, callback, rollout_buffer, n_rollout_steps)
+
+    def _collect_natively(
+        self,
+        env: VecEnv,
+        callback: BaseCallback,
+        buffer: TimeAwareRolloutBuffer,
+        n_rollout_steps: int,
+        samples: np.ndarray | None = None,
+    ) -> bool:
         level = self.muscle_level
+        samples = None if level is None else level.buffer.samples
+        is_going_on = super()._collect_natively(env, callback, buffer, n_rollout_steps, samples)
         if level is not None:
-            level.buffer.reset()
-        if self._can_run_natively(env):
-            assert isinstance(rollout_buffer, TimeAwareRolloutBuffer)
-            if self.noise_seed is None:
-                self.noise_seed = int(th.randint(2**62, ()).item())
-            noise = self.noise_seed, self.n_noise_decisions
-            shard_size = self.shard_size or default_shard_size(env.num_envs)
-            samples = None if level is None else level.buffer.samples
-            is_going_on = collect_native(
-                self, env, callback, rollout_buffer, n_rollout_steps, shard_size, *noise, samples=samples
-            )
-            self.n_noise_decisions += n_rollout_steps
-            if level is not None:
-                level.buffer.fill(level.cascade_weights(read_actions(self, rollout_buffer)[1]))
-            return is_going_on
-        callback.update_locals({"n_held": None})  # no native rollout
-        if not (self.freeze_normalization and isinstance(env, VecNormalize)):
-            return super().collect_rollouts(env, callback, rollout_buffer, n_rollout_steps)
-        frozen = FrozenNormalization(env)
-        is_going_on = super().collect_rollouts(frozen, callback, rollout_buffer, n_rollout_steps)
-        frozen.update()
+            level.buffer.fill(level.cascade_weights(read_actions(self, buffer)[1]))
         return is_going_on
 
-    def _meet_hold(self, env: VecEnv) -> None:
-        """
-        See whether the environments hold actions; if so, the position in the annealing is the model's from now on.
-
-        :param env: the environments to train on
-        """
-        holds = env.env_is_wrapped(ActionHold)
-        if any(holds) and not all(holds):
-            raise ValueError(
-                f"HPPO: either all environments have an ActionHold or none; here {sum(holds)} of {len(holds)} have"
-            )
-        self.hold_decisions = (self.hold_decisions or 0) if all(holds) else None
-
-    def learn(
-        self: SelfHPPO,
-        total_timesteps: int,
-        callback: MaybeCallback = None,
-        log_interval: int = 1,
-        tb_log_name: str = "HPPO",
-        reset_num_timesteps: bool = True,
-        progress_bar: bool = False,
-    ) -> SelfHPPO:
-        super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
-        # Whoever uses the environments next finds them in the task's own units.
-        self._configure_hold(gamma=1.0)
-        return self
-
-    def _configure_hold(self, gamma: float) -> None:
-        if self.hold_decisions is not None:
-            assert self.env is not None
-            self.env.env_method("configure_hold", gamma, self.hold_decisions)
-
     def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
-        assert self.env is not None
-        self.n_simulated_steps = 0
-        self._meet_hold(self.env)
-        self._configure_hold(self.gamma)
         if self.muscle_level is not None:
+            assert self.env is not None
             task = find_task(self.env)
             if task is None:
                 raise ValueError("HPPO: the model has muscles, and the environments are not driven by them")
@@ -367,40 +291,11 @@ class HPPO(Resumable, PPO):
             self._hand_over_muscles()
         return super()._setup_learn(*args, **kwargs)
 
-    def _init_callback(self, callback: MaybeCallback, progress_bar: bool = False) -> BaseCallback:
-        if not isinstance(callback, list):
-            callback = [callback if isinstance(callback, BaseCallback) else ConvertCallback(callback)]
-        return super()._init_callback(TimeAwareCallback(callback), progress_bar)
-
-    def count_decisions(self, n_held: Sequence[int]) -> None:
-        """
-        Count one decision of every environment.
-
-        :param n_held: how many steps each one lasted [E]
-        """
-        self.n_simulated_steps += sum(n_held)
-        if self.hold_decisions is not None:
-            self.hold_decisions += 1
-
-    def dump_logs(self, iteration: int = 0) -> None:
-        seconds = max((time.time_ns() - self.start_time) / 1e9, sys.float_info.epsilon)
-        self.logger.record("rollout/n_held_mean", float(self.rollout_buffer.n_held.mean()))  # type: ignore[attr-defined]
-        self.logger.record("time/simulated_fps", int(self.n_simulated_steps / seconds))
-        super().dump_logs(iteration)
-
-    def predict(
-        self,
-        observation: np.ndarray | dict[str, np.ndarray],
-        state: tuple[np.ndarray, ...] | None = None,
-        episode_start: np.ndarray | None = None,
-        deterministic: bool = False,
-    ) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
-        actions, state = super().predict(observation, state, episode_start, deterministic)
-        if self.hold_decisions is None and self.muscle_level is None:
-            return actions, state
-        # Evaluation holds as training does now, and has the same muscles, in whatever environment the action ends up.
-        muscles = None if self.muscle_level is None else self.muscle_level.muscles
-        return carry(actions, Carried(self.hold_decisions, muscles)), state
+    def _carried(self) -> Carried | None:
+        if self.muscle_level is None:
+            return super()._carried()
+        # Evaluation has the same muscles, in whatever environment the action ends up.
+        return Carried(self.hold_decisions, self.muscle_level.muscles)
 
     # --- saving ---------------------------------------------------------------------------------------------------------
 

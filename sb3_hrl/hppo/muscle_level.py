@@ -26,6 +26,7 @@ from sb3_hrl.muscle.muscles import LOW_LEVELS
 from sb3_hrl.muscle.network import DEFAULT_HIDDEN
 from sb3_hrl.muscle.settings import CASCADE_LIMIT
 from sb3_hrl.registry import suggest
+from sb3_hrl.schedules import read_schedule
 
 
 @dataclass(frozen=True)
@@ -155,14 +156,6 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def _schedule(learning_rate: Any) -> Any:
-    """``lin_3e-4`` falls linearly to zero, as in the zoo's YAML."""
-    if not isinstance(learning_rate, str):
-        return learning_rate
-    start = float(learning_rate.removeprefix("lin_"))
-    return (lambda progress_remaining: progress_remaining * start) if learning_rate.startswith("lin_") else start
-
-
 def find_task(env: VecEnv) -> Task | None:
     """
     :param env: environments
@@ -245,7 +238,7 @@ class MuscleLevel:
         self.learner = MuscleLearner(
             network,
             pattern,
-            learning_rate=_schedule(config.learning_rate),
+            learning_rate=read_schedule(config.learning_rate),
             n_epochs=config.n_epochs,
             batch_size=config.batch_size,
             max_grad_norm=config.max_grad_norm,

@@ -11,7 +11,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch as th
-from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.distributions import (
     CategoricalDistribution,
@@ -22,13 +21,13 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
-from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import nn
 
 from sb3_hrl import native
-from sb3_hrl.envs.engine import ObsNormalization, RolloutResult
+from sb3_hrl.envs.engine import ObsNormalization
 from sb3_hrl.rollout.normalization import update_normalization_natively
+from sb3_hrl.rollout.replay import Timeouts, finish_rollout
 from sb3_hrl.rollout.time_aware import TimeAwareRolloutBuffer
 from sb3_hrl.vec_env.native_vec_env import NativeVecEnv
 
@@ -228,7 +227,6 @@ def collect_native(
     buffer.episode_starts[1:] = dones[:-1]
     obs_type = np.float64 if result.raw_obs is None else np.float32
     model._last_obs = result.last_obs.astype(obs_type)
-    model._last_episode_starts = dones[-1]
     if result.ends.is_unstable.any():
         model.logger.record("rollout/n_unstable", int(result.ends.is_unstable.sum()))
 
@@ -238,15 +236,17 @@ def collect_native(
         normalize.old_reward = raw_rewards[-1]
         buffer.rewards[:] = normalize.normalize_reward(raw_rewards)
         terminal_obs = normalize.normalize_obs(terminal_obs)  # type: ignore[assignment]
-    last_values = _predict_values(model, model._last_obs)
-
-    is_going_on = _replay(model, venv, env, callback, buffer, result, dones, terminal_obs)
-    if is_going_on:
-        _bootstrap(model, buffer, result, terminal_obs)
-        buffer.pos, buffer.full = n_steps, True
-        buffer.compute_returns_and_advantage(last_values=th.as_tensor(last_values), dones=dones[-1])
-        callback.update_locals({"values": last_values})
-        callback.on_rollout_end()
+    ends = result.ends
+    is_timeout = ~result.terminated[ends.step, ends.env_index]
+    is_going_on = finish_rollout(
+        model,
+        env,
+        callback,
+        buffer,
+        dones,
+        Timeouts(ends.step[is_timeout], ends.env_index[is_timeout], terminal_obs[is_timeout]),
+        venv.replay(result, buffer.n_held, terminal_obs),
+    )
     if normalize is not None:
         update_normalization_natively(normalize, venv._engine, result.raw_obs, raw_rewards, dones)
     return is_going_on
@@ -258,88 +258,3 @@ def _read_normalization(normalize: VecNormalize | None) -> ObsNormalization | No
     assert isinstance(normalize.obs_rms, RunningMeanStd)
     scales = np.sqrt(normalize.obs_rms.var + normalize.epsilon)
     return ObsNormalization(np.ascontiguousarray(normalize.obs_rms.mean), scales, float(normalize.clip_obs))
-
-
-def _predict_values(model: OnPolicyAlgorithm, obs: Any) -> np.ndarray:
-    """The values of observations [N, n_obs]; [N], float32."""
-    with th.no_grad():
-        values = model.policy.predict_values(obs_as_tensor(obs, model.device))
-    return values.flatten().cpu().numpy()
-
-
-def _bootstrap(
-    model: OnPolicyAlgorithm, buffer: TimeAwareRolloutBuffer, result: RolloutResult, terminal_obs: np.ndarray
-) -> None:
-    """
-    Add ``gamma**n_held * V(terminal_obs)`` to the rewards of the decisions that a time limit cut. It is rounded as in
-    lock-step: by SB3 in float32, and after a hold by ``TimeAwareCallback`` in float64.
-    """
-    step, env_index = result.ends.step, result.ends.env_index
-    is_timeout = ~result.terminated[step, env_index]
-    if not is_timeout.any():
-        return
-    where = step[is_timeout], env_index[is_timeout]
-    values, n_held = _predict_values(model, terminal_obs[is_timeout]), buffer.n_held[where]
-    after_hold = (np.float64(model.gamma) ** n_held * values).astype(np.float32)
-    buffer.rewards[where] += np.where(n_held == 1, np.float32(model.gamma) * values, after_hold)
-
-
-def read_actions(model: OnPolicyAlgorithm, buffer: TimeAwareRolloutBuffer) -> tuple[np.ndarray, np.ndarray]:
-    """
-    :param model: whose policy
-    :param buffer: a finished rollout
-    :return: its actions as the policy gave them, and as the environments took them [T, E, ...]
-    """
-    space = model.action_space
-    if not isinstance(space, spaces.Box):
-        actions = buffer.actions.reshape(*buffer.rewards.shape, *space.shape)  # type: ignore[misc]
-        return actions, actions
-    if model.policy.squash_output:
-        return buffer.actions, model.policy.unscale_action(buffer.actions)
-    return buffer.actions, np.clip(buffer.actions, space.low, space.high)
-
-
-def _replay(
-    model: OnPolicyAlgorithm,
-    venv: NativeVecEnv,
-    env: VecEnv,
-    callback: BaseCallback,
-    buffer: TimeAwareRolloutBuffer,
-    result: RolloutResult,
-    dones: np.ndarray,
-    terminal_obs: np.ndarray,
-) -> bool:
-    """Show every step to the callbacks, as SB3's ``collect_rollouts`` would have. False if one of them stops the training."""
-    actions, clipped_actions = read_actions(model, buffer)
-    last_obs: Any = model._last_obs
-    callback.update_locals(
-        {
-            "self": model,
-            "env": env,
-            "callback": callback,
-            "rollout_buffer": buffer,
-            "n_rollout_steps": len(dones),
-        }
-    )
-    for step, (infos, ended) in enumerate(venv.replay(result, buffer.n_held, terminal_obs)):
-        model.num_timesteps += env.num_envs
-        is_last = step == len(dones) - 1
-        callback.update_locals(
-            {
-                "n_steps": step,
-                "actions": actions[step],
-                "clipped_actions": clipped_actions[step],
-                "values": buffer.values[step],
-                "log_probs": buffer.log_probs[step],
-                "new_obs": last_obs if is_last else buffer.observations[step + 1].astype(last_obs.dtype),
-                "rewards": buffer.rewards[step],
-                "dones": dones[step],
-                "infos": infos,
-                "n_held": buffer.n_held[step],
-            }
-        )
-        if not callback.on_step():
-            return False
-        if ended:
-            model._update_info_buffer([infos[index] for index in ended], dones[step, ended])
-    return True

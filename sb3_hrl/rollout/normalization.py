@@ -13,7 +13,11 @@ from sb3_hrl.envs.engine import Engine
 
 
 def update_normalization(
-    normalize: VecNormalize, raw_obs: Sequence[Any] | np.ndarray | None, rewards: np.ndarray, dones: np.ndarray
+    normalize: VecNormalize,
+    raw_obs: Sequence[Any] | np.ndarray | None,
+    rewards: np.ndarray,
+    dones: np.ndarray,
+    envs: slice = slice(None),
 ) -> None:
     """
     Learn from a whole rollout at once: one batch of observations, and one of discounted returns. The slow twin of
@@ -23,9 +27,10 @@ def update_normalization(
     :param raw_obs: observations after each step, ``T`` arrays (or dicts of arrays) [E, ...]; may be None without ``norm_obs``
     :param rewards: as they came from the environments [T, E]
     :param dones: whether an episode ended [T, E]
+    :param envs: which of its environments these are
     """
     if not normalize.training:
-        normalize.returns[dones.any(axis=0)] = 0
+        normalize.returns[envs][dones.any(axis=0)] = 0
         return
     if normalize.norm_obs:
         assert raw_obs is not None
@@ -34,10 +39,12 @@ def update_normalization(
                 obs_rms.update(np.concatenate([obs[key] for obs in raw_obs]))
         else:
             normalize.obs_rms.update(np.concatenate(raw_obs))
-    returns = np.empty(rewards.shape)
+    returns, running = np.empty(rewards.shape), normalize.returns[envs]
     for step in range(len(rewards)):
-        normalize.returns = returns[step] = normalize.returns * normalize.gamma + rewards[step]
-        normalize.returns = np.where(dones[step], 0.0, normalize.returns)
+        running = returns[step] = running * normalize.gamma + rewards[step]
+        running = np.where(dones[step], 0.0, running)
+    normalize.returns = normalize.returns.copy()
+    normalize.returns[envs] = running
     normalize.ret_rms.update(returns.reshape(-1))
 
 

@@ -1,17 +1,15 @@
 """An SB3 VecEnv over the native engine."""
 
 import struct
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, NoReturn, overload
+from typing import Any, overload
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
-from stable_baselines3.common.monitor import Monitor, ResultsWriter
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+from gymnasium.wrappers import TimeLimit
+from stable_baselines3.common.vec_env import DummyVecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from sb3_hrl.carried import MUSCLE_SAMPLE, unpack
@@ -19,6 +17,7 @@ from sb3_hrl.envs.engine import Engine, ObsNormalization, RolloutResult, StepRes
 from sb3_hrl.envs.task import load_task
 from sb3_hrl.errors import NativeError
 from sb3_hrl.muscle import Muscles
+from sb3_hrl.vec_env.batch import BatchVecEnv
 from sb3_hrl.vec_env.recipe import read_recipe
 from sb3_hrl.wrappers import ActionHold, HoldSchedule
 
@@ -28,7 +27,7 @@ MAX_UNSTABLE_IN_A_ROW = 10
 _COUNTERS = struct.Struct("<qq")
 
 
-class NativeVecEnv(VecEnv):
+class NativeVecEnv(BatchVecEnv):
     """
     Many simulations of one task on the worker threads of the native module, behind SB3's VecEnv interface.
 
@@ -72,16 +71,11 @@ class NativeVecEnv(VecEnv):
         self._max_episode_steps, self._render_mode = max_episode_steps, render_mode
         self._hold = None if hold is None else NativeHold(hold, self.task.dt, n_envs)
         self._engine = Engine(self.task, n_envs, n_threads)
-        self._views = [EnvView(self, index) if hold is None else HeldEnvView(self, index) for index in range(n_envs)]
-        self._actions: np.ndarray | None = None
+        views = [EnvView(self, index) if hold is None else HeldEnvView(self, index) for index in range(n_envs)]
+        self._wrappers = (*self._wrappers, TimeLimit, *(() if hold is None else (ActionHold,)))
         self._muscles: Muscles | None = None
         self._n_unstable_in_a_row = np.zeros(n_envs, dtype=np.int64)
-        super().__init__(n_envs, self.task.observation_space, self.task.action_space)
-        self.metadata = self._views[0].metadata
-        self._info_keywords = tuple(info_keywords)
-        self._start_time = time.time()
-        header: dict[str, float | str] = {"t_start": self._start_time, "env_id": env}
-        self._writers = [ResultsWriter(file, header, self._info_keywords) for file in monitor_files or ()]
+        super().__init__(views, env, info_keywords, monitor_files)
 
     def reset(self) -> VecEnvObs:
         obs, reset_infos = self._engine.reset(seeds=self._seeds)
@@ -90,14 +84,8 @@ class NativeVecEnv(VecEnv):
         self._reset_options()
         return obs
 
-    def step_async(self, actions: np.ndarray) -> None:
-        self._actions = actions
-
     def step_wait(self) -> VecEnvStepReturn:
-        if self._actions is None:
-            raise RuntimeError("step_wait was called without step_async")
-        actions, carried = unpack(self._actions)
-        self._actions = None
+        actions, carried = unpack(self._take_actions())
         if carried is not None and carried.muscles is not None:
             self.set_muscles(carried.muscles)
         n_hold, gamma = (None, 1.0) if self._hold is None else self._hold.next_decision(carried)
@@ -145,16 +133,9 @@ class NativeVecEnv(VecEnv):
         episode_return: float,
         episode_length: int,
     ) -> None:
-        info["TimeLimit.truncated"] = is_timeout
-        info["terminal_observation"] = terminal_obs
-        seconds = round(time.time() - self._start_time, 6)
-        episode = {"r": round(float(episode_return), 6), "l": int(episode_length), "t": seconds}
-        episode |= {key: info[key] for key in self._info_keywords}
-        info["episode"] = episode
+        super()._end_episode(index, info, is_timeout, terminal_obs, episode_return, episode_length)
         if self._hold is not None:
-            info["hold_episode"] = episode
-        if self._writers:
-            self._writers[index].write_row(episode)
+            info["hold_episode"] = info["episode"]
 
     def _set_reset_infos(self, indices: Iterable[int], rows: np.ndarray) -> None:
         for index, row in zip(indices, rows, strict=True):
@@ -255,10 +236,7 @@ class NativeVecEnv(VecEnv):
 
     def close(self) -> None:
         self._engine.close()
-        for writer in self._writers:
-            writer.close()
-        for view in self._views:
-            view.close()
+        super().close()
 
     def get_state(self, indices: VecEnvIndices = None) -> list[bytes]:
         """
@@ -283,34 +261,6 @@ class NativeVecEnv(VecEnv):
     def _counters(self, index: int) -> bytes:
         n_decisions = 0 if self._hold is None else int(self._hold.decisions[index])
         return _COUNTERS.pack(n_decisions, int(self._n_unstable_in_a_row[index]))
-
-    def get_images(self) -> Sequence[np.ndarray | None]:
-        return [view.render() for view in self._views]
-
-    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        return [self._views[index].get_wrapper_attr(attr_name) for index in self._get_indices(indices)]
-
-    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        for index in self._get_indices(indices):
-            setattr(self._views[index], attr_name, value)
-
-    def env_method(
-        self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
-    ) -> list[Any]:
-        return [
-            self._views[index].get_wrapper_attr(method_name)(*method_args, **method_kwargs)
-            for index in self._get_indices(indices)
-        ]
-
-    def env_is_wrapped(self, wrapper_class: type[gym.Wrapper], indices: VecEnvIndices = None) -> list[bool]:
-        wrappers = [Monitor, TimeLimit, OrderEnforcing, PassiveEnvChecker] + ([ActionHold] if self._hold else [])
-        is_wrapped = any(issubclass(wrapper, wrapper_class) for wrapper in wrappers)
-        return [is_wrapped for _ in self._get_indices(indices)]
-
-    def __getstate__(self) -> NoReturn:
-        raise TypeError(
-            "a NativeVecEnv cannot be pickled: it owns threads; make another one, and hand get_state() to its set_state()"
-        )
 
 
 class LazyInfos(Sequence[dict[str, Any]]):

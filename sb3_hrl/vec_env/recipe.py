@@ -1,6 +1,6 @@
-"""What an ordinary VecEnv was built from, so that a native one can take its place."""
+"""What an ordinary VecEnv was built from, so that a batch can take its place."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -45,9 +45,20 @@ def monitor_folder(folder: str | None) -> Iterator[None]:
         _monitor_folder.reset(token)
 
 
-def read_recipe(venv: VecEnv) -> Recipe:
+def _native_info_keys(spec: EnvSpec, env_kwargs: dict[str, Any]) -> Collection[str]:
+    if spec.id not in native_tasks():
+        raise NoNativeForm(f"{spec.id} has no native form")
+    try:
+        return load_task(spec.id, env_kwargs, spec.max_episode_steps).info_keys
+    except TaskError as error:
+        raise NoNativeForm(str(error)) from error
+
+
+def read_recipe(venv: VecEnv, info_keys: Callable[[EnvSpec, dict[str, Any]], Collection[str]] = _native_info_keys) -> Recipe:
     """
     :param venv: a Dummy or Subproc VecEnv
+    :param info_keys: takes a spec and its ``env_kwargs``, and gives the keys that the batch has in its infos; raises
+        ``NoNativeForm`` if there is no batch of that environment
     :return: what it was built from
     :raises NoNativeForm: if a part of it has no native form; the message says which
     """
@@ -57,17 +68,12 @@ def read_recipe(venv: VecEnv) -> Recipe:
     if any(spec is None or spec != specs[0] for spec in specs):
         raise NoNativeForm("its environments are not all registered and equal")
     (spec, *_) = specs
-    if spec.id not in native_tasks():
-        raise NoNativeForm(f"{spec.id} has no native form")
     env_kwargs = {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
-    try:
-        task = load_task(spec.id, env_kwargs, spec.max_episode_steps)
-    except TaskError as error:
-        raise NoNativeForm(str(error)) from error
+    known_keys = info_keys(spec, env_kwargs)
     info_keywords = _read_info_keywords(venv)
-    unknown = [key for key in info_keywords if key not in task.info_keys]
+    unknown = [key for key in info_keywords if key not in known_keys]
     if unknown:
-        raise NoNativeForm(f"the Monitor's info_keywords {unknown} are not among {list(task.info_keys)}")
+        raise NoNativeForm(f"the Monitor's info_keywords {unknown} are not among {list(known_keys)}")
     hold, files = _read_hold(spec), _read_monitor_files(venv)
     return Recipe(spec.id, venv.num_envs, env_kwargs, spec.max_episode_steps, hold, info_keywords, files, venv.render_mode)
 

@@ -5,7 +5,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,10 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.vec_env import VecEnv
 
+from sb3_hrl.actors import ActorVecEnv
 from sb3_hrl.checkpoint import Checkpointer, CheckpointError, Resumable, UntrustedError, check, compare_with
-from sb3_hrl.envs.task import check_extra
 from sb3_hrl.errors import MissingExtraError, PluginError
+from sb3_hrl.extras import check_extra
 from sb3_hrl.registry import get_spec
 from sb3_hrl.vec_env.recipe import monitor_folder
 from sb3_hrl.zoo.hook import LazyAlgorithms
@@ -28,25 +30,28 @@ from sb3_hrl.zoo.validation import CHECKPOINT_KEYS, ConfigError, check_config, f
 if TYPE_CHECKING:
     import optuna
 
+HYPERPARAMS = Path(str(files("sb3_hrl"))) / "hyperparams"
+
 
 class PluginExperimentManager(ExperimentManager):
     """
     Takes the place of ``ExperimentManager`` in every zoo command. For stock algorithms it is the zoo's own, unchanged; for
     plug-ins it finds their YAML, checks it before anything is created, lets ``env_kwargs`` and ``eval_env_kwargs`` of the
-    YAML reach evaluation, takes no stray statistics into a new run, accepts trial 0, and gives a study a heartbeat.
+    YAML reach evaluation, takes no stray statistics into a new run, accepts trial 0, and gives a study a heartbeat. The same
+    goes for a stock algorithm on an environment for which ``sb3_hrl/hyperparams`` has an entry of its own, without ``-conf``.
     """
 
     @wraps(ExperimentManager.__init__)  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        assert isinstance(ALGOS, LazyAlgorithms)
-        self.is_plugin = self.algo in ALGOS.plugin_names
-        if not self.is_plugin:
-            return
         given = inspect.signature(ExperimentManager).bind(*args, **kwargs).arguments
         with _clear_errors():
+            check_extra(self.env_name.gym_id)
+            hyperparams = self._find_hyperparams(given.get("config"))
+            self.is_plugin = hyperparams is not None
+            if hyperparams is None:
+                return
             ALGOS[self.algo]
-            hyperparams = get_spec(self.algo).hyperparams_path
             if given.get("config") is None:
                 self.config = str(hyperparams)
             else:
@@ -73,6 +78,19 @@ class PluginExperimentManager(ExperimentManager):
         print(f"{self.trained_agent} is no resumable checkpoint: a new run begins with its networks")
         return {}
 
+    def _find_hyperparams(self, config: str | None) -> Path | None:
+        """
+        :param config: what the user gave
+        :return: the file of a plug-in, or ours for a stock algorithm on this environment; None if there is neither
+        """
+        assert isinstance(ALGOS, LazyAlgorithms)
+        if self.algo in ALGOS.plugin_names:
+            return get_spec(self.algo).hyperparams_path
+        ours = HYPERPARAMS / f"{self.algo}.yml"
+        if config is not None or not ours.is_file():
+            return None
+        return ours if self.env_name.gym_id in yaml.safe_load(ours.read_text(encoding="utf-8")) else None
+
     def read_hyperparameters(self) -> tuple[dict[str, Any], dict[str, Any]]:
         if not self.is_plugin:
             return super().read_hyperparameters()
@@ -83,7 +101,6 @@ class PluginExperimentManager(ExperimentManager):
             self.custom_hyperparams = {**trial, **(self.custom_hyperparams or {})}
         algorithm = ALGOS[self.algo]
         with _clear_errors():
-            check_extra(self.env_name.gym_id)
             check_config(
                 self.config, self.env_name.gym_id, algorithm, is_atari=self._is_atari, overrides=self.custom_hyperparams
             )
@@ -121,7 +138,7 @@ class PluginExperimentManager(ExperimentManager):
             return super()._preprocess_hyperparams(hyperparams)
         eval_env_kwargs = hyperparams.pop("eval_env_kwargs", None)
         self.checkpoint_options = {key: hyperparams.pop(key) for key in CHECKPOINT_KEYS if key in hyperparams}
-        processed = super()._preprocess_hyperparams(hyperparams)
+        hyperparams, env_wrapper, callbacks, vec_env_wrapper = super()._preprocess_hyperparams(hyperparams)
         n_done = self.resumed.get("num_timesteps", 0)
         if n_done >= self.n_timesteps:
             with _clear_errors():
@@ -131,7 +148,11 @@ class PluginExperimentManager(ExperimentManager):
                 )
         if self._eval_env_kwargs_args is None:
             self.eval_env_kwargs = self.env_kwargs if eval_env_kwargs is None else eval_env_kwargs
-        return processed
+        if hyperparams.get("n_actors"):
+            # The environments are built where they run. Those for evaluation are of the same class, as SB3 wants it.
+            self.vec_env_class = partial(ActorVecEnv, vec_env_wrapper=vec_env_wrapper)  # type: ignore[assignment]
+            vec_env_wrapper = None
+        return hyperparams, env_wrapper, callbacks, vec_env_wrapper
 
     def create_envs(self, n_envs: int, eval_env: bool = False, no_log: bool = False) -> VecEnv:
         # For `vec_env_wrapper: native`, of any algorithm: the folder that the zoo itself chooses.

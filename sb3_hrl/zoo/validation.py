@@ -23,6 +23,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.common.vec_env import VecNormalize
 
+from sb3_hrl.actors import check_shares
 from sb3_hrl.errors import PluginError
 from sb3_hrl.registry import VEC_ENVS, WRAPPERS, import_dotted, resolve, suggest
 from sb3_hrl.yaml_lines import LineMapping, LineSequence, Problem, UnreadableError, line_of, load_yaml, show
@@ -296,6 +297,12 @@ def _check_together(hyperparams: Mapping[str, Any], algorithm: type) -> Iterator
     noise = [key for key in _NOISE_KEYS if key in hyperparams]
     if "action_noise" in constructor.hints and len(noise) == 1:
         yield f"'noise_type' and 'noise_std' go together, got only {noise[0]!r}"
+    n_envs, n_actors = hyperparams.get("n_envs", 1), hyperparams.get("n_actors", 0)
+    if all(isinstance(number, int) and number > 0 for number in (n_envs, n_actors)):
+        try:
+            check_shares(n_envs, n_actors)
+        except ValueError as error:
+            yield str(error)
 
 
 def _check_key(key: Any, hyperparams: Mapping[str, Any], algorithm: type) -> Iterator[Problem]:

@@ -24,15 +24,15 @@ from sb3_hrl import native
 from sb3_hrl.envs.task import native_tasks
 from sb3_hrl.errors import NativeError
 from sb3_hrl.hppo import HPPO
-from sb3_hrl.rollout import native_rollout
+from sb3_hrl.rollout import replay
 from sb3_hrl.rollout.native_rollout import default_shard_size, native_policy
 from sb3_hrl.rollout.normalization import update_normalization, update_normalization_natively
 from sb3_hrl.vec_env import NativeVecEnv
 from sb3_hrl.vec_env.native_vec_env import MAX_UNSTABLE_IN_A_ROW
 from sb3_hrl.wrappers import ActionHold
 from tests.records import Records
+from tests.training_state import ARRAYS, differences, training_state
 
-ARRAYS = ("observations", "actions", "log_probs", "rewards", "episode_starts", "values", "n_held", "advantages", "returns")
 NOISE_SEED = 77
 HOLD = {"hold_seconds": 0.024}
 ANNEALED_HOLD = {"start_seconds": 0.064, "end_seconds": 0.008, "anneal_decisions": 100}
@@ -110,32 +110,9 @@ def _learn(model: Any, n_rollouts: int, callback: Any = None, noise: np.ndarray 
         return model.learn(model.n_steps * n_rollouts * model.n_envs, callback=callback, **kwargs)
 
 
-def _state(model: Any) -> dict[str, np.ndarray]:
-    """All that training has changed."""
-    state = {f"buffer.{name}": getattr(model.rollout_buffer, name) for name in ARRAYS}
-    state |= {f"policy.{name}": tensor.numpy() for name, tensor in model.policy.state_dict().items()}
-    state |= {"last_obs": model._last_obs, "last_starts": model._last_episode_starts}
-    state["counts"] = np.array([model.num_timesteps, model.n_simulated_steps, model.hold_decisions or 0])
-    state["episodes"] = np.array([(episode["r"], episode["l"]) for episode in model.ep_info_buffer])
-    normalize = model.get_vec_normalize_env()
-    if normalize is not None:
-        statistics = {"ret_rms": normalize.ret_rms} | ({"obs_rms": normalize.obs_rms} if normalize.norm_obs else {})
-        for name, rms in statistics.items():
-            state[name] = np.array([*np.atleast_1d(rms.mean), *np.atleast_1d(rms.var), rms.count])
-        state |= {"returns": normalize.returns, "old_obs": normalize.old_obs, "old_reward": normalize.old_reward}
-    return state
-
-
-def _differences(first: Any, second: Any) -> list[str]:
-    left, right = _state(first), _state(second)
-    assert left.keys() == right.keys()
-    is_equal = {name: np.array_equal(left[name], right[name]) and left[name].dtype == right[name].dtype for name in left}
-    return [name for name in left if not is_equal[name]]
-
-
 def _digest(model: Any) -> str:
     digest = hashlib.sha256()
-    for name, array in _state(model).items():
+    for name, array in training_state(model).items():
         digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
@@ -159,18 +136,18 @@ def _digest(model: Any) -> str:
 def test_ten_updates_are_those_of_lockstep(norm: dict[str, Any] | None, hold: dict[str, Any] | None) -> None:
     """Hopper terminates and is not truncated in so few steps, so there is no bootstrap and all of it is exact."""
     models = [_learn(_make(rollout, norm=norm, env={"hold": hold}), 10) for rollout in ("native", "lockstep")]
-    assert _differences(*models) == []
+    assert differences(*models) == []
     assert len(models[0].ep_info_buffer) > 50
 
 
 def test_other_noise_or_statistics_that_are_not_frozen_would_differ() -> None:
     model = _learn(_make(norm={}), 2)
     assert {"buffer.actions", "buffer.values", "obs_rms"} <= set(
-        _differences(model, _learn(_make("lockstep", norm={}, freeze_normalization=False), 2))
+        differences(model, _learn(_make("lockstep", norm={}, freeze_normalization=False), 2))
     )
     other = _make("lockstep", norm={})
     other.noise_seed += 1
-    assert "buffer.actions" in _differences(model, _learn(other, 2))
+    assert "buffer.actions" in differences(model, _learn(other, 2))
 
 
 def _predict_row_by_row(model: Any, obs: np.ndarray) -> np.ndarray:
@@ -196,13 +173,13 @@ def test_ten_updates_with_time_limits(
     settings: dict[str, Any] = {"env_id": "HalfCheetah-v5", "norm": norm, "env": {"max_episode_steps": 50, "hold": hold}}
     slow, first = _learn(_make("lockstep", **settings), 10), _learn(_make("lockstep", n_steps=50, **settings), 1)
     with monkeypatch.context() as patch:
-        patch.setattr(native_rollout, "_predict_values", _predict_row_by_row)
-        assert _differences(_learn(_make(**settings), 10), slow) == []
+        patch.setattr(replay, "predict_values", _predict_row_by_row)
+        assert differences(_learn(_make(**settings), 10), slow) == []
     assert len(slow.ep_info_buffer) >= 8 * 6
 
     fast_first = _learn(_make(n_steps=50, **settings), 1)
     consequences = {"buffer.rewards", "buffer.advantages", "buffer.returns", *_policy_names(slow)}
-    assert set(_differences(fast_first, first)) <= consequences
+    assert set(differences(fast_first, first)) <= consequences
     gaps = np.abs(fast_first.rollout_buffer.rewards - first.rollout_buffer.rewards)
     assert gaps.max() <= 64 * 8 * np.finfo(np.float32).eps
     assert (gaps > 0).sum() <= len(first.ep_info_buffer)
@@ -220,7 +197,8 @@ def test_weights_after_ten_updates_with_time_limits(env_id: str) -> None:
     other.noise_seed += 1
     _learn(other, 10)
     gap, other_gap = (
-        max(np.abs(_state(model)[name] - _state(slow)[name]).max() for name in _policy_names(slow)) for model in (fast, other)
+        max(np.abs(training_state(model)[name] - training_state(slow)[name]).max() for name in _policy_names(slow))
+        for model in (fast, other)
     )
     assert fast.rollout_buffer.rewards.tobytes() != slow.rollout_buffer.rewards.tobytes()
     assert gap <= 80 * np.finfo(np.float32).eps / 2
@@ -228,7 +206,7 @@ def test_weights_after_ten_updates_with_time_limits(env_id: str) -> None:
 
 
 def _policy_names(model: Any) -> list[str]:
-    return [name for name in _state(model) if name.startswith("policy.")]
+    return [name for name in training_state(model) if name.startswith("policy.")]
 
 
 @pytest.mark.parametrize("hold", [None, HOLD], ids=str)
@@ -246,7 +224,7 @@ def test_time_limits_are_bootstrapped(hold: dict[str, Any] | None) -> None:
 def test_one_shard_is_exact(n_envs: int, shard_size: int) -> None:
     settings: dict[str, Any] = {"n_envs": n_envs, "n_steps": 16, "shard_size": shard_size}
     fast, slow = (_learn(_make(rollout, **settings), 1) for rollout in ("native", "lockstep"))
-    assert _differences(fast, slow) == []
+    assert differences(fast, slow) == []
 
 
 @pytest.mark.parametrize(("n_envs", "shard_size"), [(8, 3), (7, 2)])
@@ -282,7 +260,7 @@ def test_shards_agree_up_to_rounding(n_envs: int, shard_size: int) -> None:
 )
 def test_networks(policy_kwargs: dict[str, Any]) -> None:
     fast, slow = (_learn(_make(rollout, policy_kwargs=policy_kwargs), 1) for rollout in ("native", "lockstep"))
-    assert _differences(fast, slow) == []
+    assert differences(fast, slow) == []
     assert np.abs(fast.rollout_buffer.values).max() > 1e-3
 
 
@@ -316,7 +294,7 @@ def test_distributions(name: str, hold: dict[str, Any] | None, bang_bang: str) -
         _learn(_make(rollout, **settings), 4, callback=recorder)
         for rollout, recorder in zip(("native", "lockstep"), recorders, strict=True)
     )
-    assert _differences(fast, slow) == []
+    assert differences(fast, slow) == []
     for left, right in zip(recorders[0].steps, recorders[1].steps, strict=True):
         np.testing.assert_equal(left, right)
     actions = np.array([step["clipped_actions"] for step in recorders[0].steps])
@@ -330,8 +308,8 @@ def test_both_modes_take_the_same_array(name: str, bang_bang: str) -> None:
     shape = (64, 8, native_policy(_make(**settings).policy).n_noise)
     noise = (random.random(shape) if name == "categorical" else random.standard_normal(shape)).astype(np.float32)
     fast, slow = (_learn(_make(rollout, **settings), 2, noise=noise) for rollout in ("native", "lockstep"))
-    assert _differences(fast, slow) == []
-    assert "buffer.actions" in _differences(fast, _learn(_make(**settings), 2))
+    assert differences(fast, slow) == []
+    assert "buffer.actions" in differences(fast, _learn(_make(**settings), 2))
 
 
 def test_torchs_own_random_numbers_fed_to_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,7 +325,7 @@ def test_torchs_own_random_numbers_fed_to_the_workers(monkeypatch: pytest.Monkey
         patch.setattr(th.distributions.normal, "_standard_normal", note)
         slow.learn(2 * 32 * 8)
     slow.n_noise_decisions = 64
-    assert _differences(_learn(_make(), 2, noise=np.stack(drawn)), slow) == []
+    assert differences(_learn(_make(), 2, noise=np.stack(drawn)), slow) == []
 
 
 def test_noise_of_another_shape_is_refused() -> None:
@@ -365,7 +343,7 @@ def test_log_probs_and_values_are_sb3s(name: str, bang_bang: str) -> None:
     actions = th.as_tensor(buffer.actions).squeeze(-1)
     with th.no_grad():
         values, log_probs, _ = model.policy.evaluate_actions(th.as_tensor(buffer.observations), actions)
-    tolerance = 16 * np.finfo(np.float32).eps
+    tolerance = 16 * float(np.finfo(np.float32).eps)
     assert np.allclose(log_probs.numpy(), buffer.log_probs.flatten(), rtol=tolerance, atol=tolerance)
     assert np.allclose(values.numpy().flatten(), buffer.values.flatten(), rtol=tolerance, atol=tolerance)
     assert not np.allclose(log_probs.numpy()[::-1], buffer.log_probs.flatten(), rtol=tolerance, atol=tolerance)
@@ -379,7 +357,7 @@ def test_modes_may_alternate() -> None:
         for model in (modes, slow):
             np.random.seed(0)  # of the minibatches: the two share it
             _learn(model, 1, reset_num_timesteps=False)
-        assert _differences(modes, slow) == []
+        assert differences(modes, slow) == []
         inner = [model.get_vec_normalize_env().venv for model in (modes, slow)]
         assert inner[0].reset_infos == inner[1].reset_infos
         assert inner[0].get_attr("hold_decisions") == inner[1].get_attr("hold_decisions")
@@ -667,7 +645,7 @@ def test_an_unknown_mode_is_refused() -> None:
 
 def test_auto_is_native_where_it_can_be() -> None:
     model = _learn(_make("auto", env={"hold": HOLD}), 1)
-    assert _differences(model, _learn(_make("native", env={"hold": HOLD}), 1)) == []
+    assert differences(model, _learn(_make("native", env={"hold": HOLD}), 1)) == []
     assert model.n_noise_decisions == 32
     native_cls: Any = NativeVecEnv
     wrapped = make_vec_env("Hopper-v5", n_envs=2, vec_env_cls=native_cls, wrapper_class=ActionHold)
@@ -696,7 +674,7 @@ def test_a_simulation_that_breaks_down_is_reset_counted_and_logged() -> None:
     assert rows.rows[0]["rollout/n_unstable"] == 1
     assert 0 < rows.rows[0]["time/handover_ms"] < 100
     assert [info.get("unstable") for info in recorder.steps[0]["infos"]] == [None, True] + [None] * 6
-    assert all(np.isfinite(array).all() for array in _state(model).values())
+    assert all(np.isfinite(array).all() for array in training_state(model).values())
 
 
 @pytest.mark.filterwarnings("ignore:.*broke down, and was reset:RuntimeWarning")

@@ -13,6 +13,8 @@ ABOVE_HPPO = ("rl_zoo3", "optuna", "sb3_hrl.zoo", "sb3_hrl.experiments", "sb3_hr
 FORBIDDEN = {
     "hppo": ABOVE_HPPO,
     "rollout": (*ABOVE_HPPO, "sb3_hrl.hppo"),
+    "checkpoint": (*ABOVE_HPPO, "sb3_hrl.hppo", "sb3_hrl.rollout", "sb3_hrl.vec_env", "sb3_hrl.actors"),
+    "actors": (*ABOVE_HPPO, "sb3_hrl.hppo"),
     "wrappers": (*ABOVE_HPPO, "sb3_hrl.hppo"),
     "vec_env": (*ABOVE_HPPO, "sb3_hrl.hppo"),
     "muscle": (*ABOVE_HPPO, "sb3_hrl.hppo", "sb3_hrl.rollout", "sb3_hrl.vec_env", "sb3_hrl.envs"),

@@ -13,9 +13,9 @@ from stable_baselines3.common.env_util import make_vec_env
 
 import sb3_hrl.envs
 from sb3_hrl.envs import Engine, TaskError, load_task
-from sb3_hrl.envs.task import check_extra
 from sb3_hrl.errors import MissingExtraError
 from sb3_hrl.experiments.cli import main
+from sb3_hrl.extras import check_extra
 from sb3_hrl.muscle import QpLowLevel
 from sb3_hrl.vec_env import NativeVecEnv
 from sb3_hrl.vec_env.recipe import read_recipe

@@ -1,0 +1,127 @@
+"""
+Scores on Procgen beside those of OpenAI's own runs of PPO.
+
+    python -m benchmarks.procgen.score fruitbot [--algo hppo|impala] [--n-timesteps 1e6] [--seed 0] [--json FILE] [--save FILE]
+
+Trains ``hppo`` or ``impala`` with its hyperparameters for the game (``sb3_hrl/hyperparams``), on all levels in mode easy,
+and compares the mean return of the last hundred training episodes, averaged over the ten updates before each mark, with the
+same figure of OpenAI's three runs (train-procgen, ``results/easy-all-run*``, procgen 0.9.2).
+"""
+
+import argparse
+import statistics
+import time
+from typing import Any, NamedTuple
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.utils import safe_mean
+from stable_baselines3.common.vec_env import VecNormalize
+
+from sb3_hrl.experiments.bench import write_report
+from sb3_hrl.registry import get_spec
+from sb3_hrl.zoo.validation import normalise
+from sb3_hrl_plugins.procgen import GAMES
+from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv
+
+N_AVERAGED = 10
+# Steps -> mean and standard deviation of three runs.
+OPENAI: dict[str, dict[int, tuple[float, float]]] = {
+    "coinrun": {500_000: (6.01, 0.17), 1_000_000: (6.79, 0.10), 2_000_000: (8.32, 0.21), 5_000_000: (6.84, 1.50)},
+    "starpilot": {500_000: (4.01, 0.33), 1_000_000: (7.98, 0.42), 2_000_000: (15.64, 1.64), 5_000_000: (26.20, 1.85)},
+    "fruitbot": {500_000: (0.47, 0.07), 1_000_000: (9.85, 1.43), 2_000_000: (20.39, 1.08), 5_000_000: (25.88, 1.06)},
+    "jumper": {500_000: (5.61, 0.12), 1_000_000: (6.12, 0.18), 2_000_000: (6.14, 0.43), 5_000_000: (6.68, 0.49)},
+    "bossfight": {500_000: (0.38, 0.09), 1_000_000: (0.89, 0.22), 2_000_000: (5.10, 1.13), 5_000_000: (7.61, 0.32)},
+}
+
+
+class Point(NamedTuple):
+    """One update: steps and seconds since the beginning, and the mean return of the last hundred episodes."""
+
+    n_timesteps: int
+    seconds: float
+    mean_return: float
+
+
+class Curve(BaseCallback):
+    """Notes a point after every rollout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.points: list[Point] = []
+        self._begin = time.perf_counter()
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        returns = [episode["r"] for episode in self.model.ep_info_buffer or ()]
+        self.points.append(Point(self.num_timesteps, time.perf_counter() - self._begin, float(safe_mean(returns))))
+
+
+def make_model(algo: str, game: str, seed: int) -> OnPolicyAlgorithm:
+    """
+    :param algo: ``hppo`` or ``impala``
+    :param game: which one
+    :param seed: of everything
+    :return: the algorithm with its hyperparameters for the game, on all levels
+    """
+    spec = get_spec(algo)
+    algorithm = spec.load("algorithm")
+    section: dict[str, Any] = normalise(yaml.safe_load(spec.hyperparams_path.read_text())[f"procgen-{game}-v0"], algorithm)
+    for key in ("env_kwargs", "eval_env_kwargs", "vec_env_wrapper", "n_timesteps"):
+        section.pop(key, None)
+    venv = ProcgenVecEnv(game, section.pop("n_envs"), {"distribution_mode": "easy"})
+    venv.seed(seed)
+    normalized = VecNormalize(venv, **{"gamma": section["gamma"], **section.pop("normalize")})
+    return algorithm(env=normalized, seed=seed, device="cpu", **section)
+
+
+def compare(game: str, points: list[Point]) -> list[dict[str, float]]:
+    """
+    :param game: which one
+    :param points: of the training
+    :return: a row for each of OpenAI's marks that was reached
+    """
+    rows = []
+    for mark, (mean, deviation) in OPENAI.get(game, {}).items():
+        before = [point.mean_return for point in points if point.n_timesteps <= mark * 1.001][-N_AVERAGED:]
+        if points and points[-1].n_timesteps >= mark * 0.98:
+            ours = statistics.fmean(before)
+            rows.append({"steps": mark, "ours": ours, "openai": mean, "deviation": deviation, "z": (ours - mean) / deviation})
+    return rows
+
+
+def main() -> None:
+    """Train and compare."""
+    parser = argparse.ArgumentParser(description="scores on Procgen beside OpenAI's")
+    parser.add_argument("game", choices=GAMES)
+    parser.add_argument("--algo", choices=["hppo", "impala"], default="hppo")
+    parser.add_argument("--n-timesteps", type=float, default=1e6)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", default=None, metavar="FILE")
+    parser.add_argument("--save", default=None, metavar="FILE")
+    args = parser.parse_args()
+    model, curve = make_model(args.algo, args.game, args.seed), Curve()
+    model.learn(int(args.n_timesteps), curve, progress_bar=True)
+    if args.save is not None:
+        model.save(args.save)
+    rows = compare(args.game, curve.points)
+    table = Table("steps", "ours", "OpenAI's", "in standard deviations", title=f"{args.algo}, {args.game}, easy, all levels")
+    for row in rows:
+        table.add_row(
+            f"{row['steps']:,}", f"{row['ours']:.2f}", f"{row['openai']:.2f} +- {row['deviation']:.2f}", f"{row['z']:+.1f}"
+        )
+    Console(width=100).print(table)
+    last = curve.points[-1]
+    rate = last.n_timesteps / last.seconds
+    print(f"{last.n_timesteps:,} steps in {last.seconds:,.0f} s: {rate:,.0f} steps/s; the last return: {last.mean_return:.2f}")
+    points = [point._asdict() for point in curve.points]
+    write_report(args.json, {"algo": args.algo, "game": args.game, "seed": args.seed, "rows": rows, "curve": points})
+
+
+if __name__ == "__main__":
+    main()

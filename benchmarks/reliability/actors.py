@@ -1,0 +1,211 @@
+"""
+How a pool of actors bears it that one of them is killed again and again.
+
+    python -m benchmarks.reliability.actors [--seconds 120] [--period 5] [--n-actors 4] [--env Hopper-v5] [--out FILE]
+
+First the actors collect undisturbed, then with a SIGKILL for one of them every ``--period`` seconds. The learner only takes
+what they deliver, and checks it: every observation says which process has made it, at which of its steps, after which action,
+so that a trajectory that is torn, doubled or lost is seen. The exit code is 1 if there is one, if an actor took longer than
+``--limit`` seconds to come back, or if less than 80 % of the throughput is left.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple, SupportsFloat
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.vec_env import VecEnv
+
+from sb3_hrl.actors import ActorPool, ActorVecEnv, Trajectory
+
+N_TAGS = 3
+LIMIT_SECONDS = 2.0
+MIN_SHARE = 0.8
+
+
+class Tagged(gym.Wrapper):
+    """
+    Puts three numbers behind every observation: the process that has made it, the steps of this environment in that process,
+    and the sum of the action that led to it.
+
+    :param env: with observations and actions that are a vector
+    """
+
+    def __init__(self, env: gym.Env) -> None:
+        super().__init__(env)
+        inner = env.observation_space
+        assert isinstance(inner, spaces.Box)
+        self.observation_space = spaces.Box(-np.inf, np.inf, (inner.shape[0] + N_TAGS,), np.float64)
+        self._n_steps = 0
+
+    def _tag(self, obs: np.ndarray, action: float) -> np.ndarray:
+        return np.concatenate((obs, [os.getpid(), self._n_steps, action]))
+
+    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        obs, info = self.env.reset(**kwargs)
+        return self._tag(obs, 0.0), info
+
+    def step(self, action: Any) -> tuple[np.ndarray, SupportsFloat, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self._n_steps += 1
+        return self._tag(obs, float(np.sum(action))), reward, terminated, truncated, info
+
+
+class Audit:
+    """
+    Checks one trajectory after the other.
+
+    :param action_space: of the environments
+    """
+
+    def __init__(self, action_space: spaces.Space) -> None:
+        assert isinstance(action_space, spaces.Box)
+        self._space = action_space
+        self._sequences: dict[int, int] = {}
+        self._tags: dict[int, np.ndarray] = {}
+        self.n_trajectories = 0
+        self.problems: list[str] = []
+
+    def check(self, trajectory: Trajectory) -> None:
+        """
+        :param trajectory: the next one
+        """
+        actor, where = trajectory.actor, f"actor {trajectory.actor}, trajectory {trajectory.sequence}"
+        assert isinstance(trajectory.obs, np.ndarray)
+        tags = trajectory.obs[:, :, -N_TAGS:]
+        process, n_steps = tags[:, :, 0], tags[:, :, 1]
+        self.n_trajectories += 1
+        if trajectory.sequence != self._sequences.get(actor, -1) + 1:
+            self.problems.append(f"{where}: comes after {self._sequences.get(actor)}")
+        if len(np.unique(process)) != 1 or not (np.diff(n_steps, axis=0) == 1).all():
+            self.problems.append(f"{where}: torn")
+        last = self._tags.get(actor)
+        goes_on = last is not None and last[0, 0] == process[0, 0]
+        if not np.array_equal(n_steps[0], last[:, 1] if goes_on and last is not None else np.zeros_like(n_steps[0])):
+            self.problems.append(f"{where}: does not go on where the last one stopped")
+        actions = np.clip(trajectory.actions, self._space.low, self._space.high).sum(axis=-1, dtype=np.float32)
+        after_reset = trajectory.dones
+        if not np.array_equal(np.where(after_reset, 0.0, actions), tags[1:, :, 2].astype(np.float32)):
+            self.problems.append(f"{where}: its actions are not those that the environments got")
+        self._sequences[actor], self._tags[actor] = trajectory.sequence, tags[-1].copy()
+
+
+class Result(NamedTuple):
+    """
+    What came out.
+
+    :param undisturbed: steps per second without kills
+    :param disturbed: steps per second with them
+    :param share: the second by the first
+    :param n_kills: how many actors were killed
+    :param n_restarts: how many were replaced
+    :param back_seconds: how long each took until its successor was ready, the longest
+    :param n_trajectories: how many were checked
+    :param problems: what was wrong with them
+    """
+
+    undisturbed: float
+    disturbed: float
+    share: float
+    n_kills: int
+    n_restarts: int
+    back_seconds: float
+    n_trajectories: int
+    problems: list[str]
+
+
+def make_env(env_id: str, n_envs: int) -> VecEnv:
+    """
+    :param env_id: an environment with vectors
+    :param n_envs: how many
+    :return: tagged ones, for actors
+    """
+    return make_vec_env(env_id, n_envs, seed=0, wrapper_class=Tagged, vec_env_cls=ActorVecEnv)  # type: ignore[arg-type]
+
+
+def run(env_id: str, n_actors: int, n_envs: int, n_steps: int, seconds: float, period: float) -> Result:
+    """
+    :param env_id: an environment with vectors
+    :param n_actors: number of actors
+    :param n_envs: number of environments
+    :param n_steps: length of a trajectory
+    :param seconds: how long each half lasts
+    :param period: seconds between two kills in the second half
+    :return: what came out
+    """
+    env = make_env(env_id, n_envs)
+    policy = ActorCriticPolicy(env.observation_space, env.action_space, lambda _: 0.0)
+    audit, back_seconds, n_kills = Audit(env.action_space), 0.0, 0
+    rates: list[float] = []
+    with ActorPool(env, policy, n_actors, n_steps, noise_seed=0, max_restarts=sys.maxsize) as pool:
+        env.reset()
+        pool.publish()
+        for is_disturbed in (False, True):
+            start = now = time.perf_counter()
+            next_kill = start + period if is_disturbed else float("inf")
+            n_collected, waits_for, killed_pid, killed_at = 0, None, 0, 0.0
+            while now < start + seconds:
+                trajectory = pool.get()
+                audit.check(trajectory)
+                n_collected += trajectory.rewards.size
+                pool.release(trajectory)
+                pool.publish()
+                now = time.perf_counter()
+                if waits_for is not None and waits_for.process.pid != killed_pid and waits_for.reset_obs is not None:
+                    back_seconds, waits_for = max(back_seconds, now - killed_at), None
+                if now >= next_kill:
+                    waits_for = pool._workers[n_kills % n_actors]
+                    killed_pid, killed_at = waits_for.process.pid, now
+                    os.kill(killed_pid, signal.SIGKILL)
+                    n_kills, next_kill = n_kills + 1, next_kill + period
+            rates.append(n_collected / (now - start))
+        n_restarts = pool.n_restarts
+    undisturbed, disturbed = rates
+    return Result(
+        undisturbed,
+        disturbed,
+        disturbed / undisturbed,
+        n_kills,
+        n_restarts,
+        back_seconds,
+        audit.n_trajectories,
+        audit.problems,
+    )
+
+
+def main() -> int:
+    """
+    :return: the exit code
+    """
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+    parser.add_argument("--env", default="Hopper-v5")
+    parser.add_argument("--n-actors", type=int, default=4)
+    parser.add_argument("--n-envs", type=int, default=16)
+    parser.add_argument("--n-steps", type=int, default=128)
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--period", type=float, default=5.0)
+    parser.add_argument("--limit", type=float, default=LIMIT_SECONDS)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    warnings.filterwarnings("ignore", "actor", RuntimeWarning)
+    result = run(arguments.env, arguments.n_actors, arguments.n_envs, arguments.n_steps, arguments.seconds, arguments.period)
+    text = json.dumps(result._asdict(), indent=2)
+    print(text)
+    if arguments.out is not None:
+        arguments.out.write_text(text + "\n")
+    return int(bool(result.problems) or result.back_seconds > arguments.limit or result.share < MIN_SHARE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""The learner's side of actor processes, for our on-policy algorithms."""
+
+from typing import Any, TypeVar
+
+import torch as th
+from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.vec_env import VecEnv
+
+from sb3_hrl.actors.pool import ActorPool
+from sb3_hrl.actors.rollout import collect_from_actors
+from sb3_hrl.actors.vec_env import actor_env, make_actor_env
+from sb3_hrl.rollout.algorithm import TimeAwareAlgorithm
+from sb3_hrl.rollout.time_aware import TimeAwareRolloutBuffer
+
+SelfActorAlgorithm = TypeVar("SelfActorAlgorithm", bound="ActorAlgorithm")
+
+
+class ActorAlgorithm(TimeAwareAlgorithm):
+    """
+    A time-aware algorithm whose rollouts may come from actor processes, which live as long as ``learn``.
+
+    It has no constructor; the algorithm's own sets ``n_actors``, ``actor_timeout`` and ``max_restarts``, which HPPO describes,
+    and makes its environments by ``make_actor_env``.
+    """
+
+    n_actors: int | None = None
+    actor_timeout: float = 30.0
+    max_restarts: int = 100
+    # Places for trajectories of each actor. With one, all wait until the learner has learned from the last ones, and start the
+    # next with its weights; with two they collect the next ones meanwhile.
+    n_slots: int = 1
+
+    @property
+    def _pool(self) -> ActorPool | None:
+        """The actors, as long as they live."""
+        env = actor_env(self.env)
+        return None if env is None else env.pool
+
+    def _can_run_natively(self, env: VecEnv) -> bool:
+        if self.rollout == "native" and self.n_actors:
+            raise ValueError(
+                f"{type(self).__name__}: rollout: 'native' is not possible with n_actors={self.n_actors}: actors have a loop "
+                "of their own"
+            )
+        return not self.n_actors and super()._can_run_natively(env)
+
+    def _configure_hold(self, gamma: float) -> None:
+        if not self.n_actors:  # the pool tells the actors
+            super()._configure_hold(gamma)
+
+    def learn(self: SelfActorAlgorithm, *args: Any, **kwargs: Any) -> SelfActorAlgorithm:
+        try:
+            return super().learn(*args, **kwargs)
+        finally:
+            if self._pool is not None:
+                self._pool.close()
+
+    def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
+        if self.n_actors:
+            self._start_actors(self.n_actors)
+        return super()._setup_learn(*args, **kwargs)
+
+    def _start_actors(self, n_actors: int) -> None:
+        """Start the processes that collect; new ones begin with new episodes."""
+        self.env = make_actor_env(self.env, n_actors)
+        assert self.env is not None
+        assert isinstance(self.policy, ActorCriticPolicy)
+        self._meet_hold(self.env)
+        self._last_obs = None
+        ActorPool(
+            self.env,
+            self.policy,
+            n_actors,
+            self.n_steps,
+            noise_seed=int(th.randint(2**62, ()).item()),
+            n_slots=self.n_slots,
+            use_sde=self.use_sde,
+            sde_sample_freq=self.sde_sample_freq,
+            hold=lambda: None if self.hold_decisions is None else (self.gamma, self.hold_decisions),
+            timeout=self.actor_timeout,
+            max_restarts=self.max_restarts,
+        ).start()
+
+    def collect_rollouts(
+        self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
+    ) -> bool:
+        pool = self._pool
+        if pool is None:
+            return super().collect_rollouts(env, callback, rollout_buffer, n_rollout_steps)
+        assert isinstance(rollout_buffer, TimeAwareRolloutBuffer)
+        return collect_from_actors(self, env, pool, callback, rollout_buffer)

@@ -1,0 +1,162 @@
+"""
+Networks for images that stay as the environments give them: bytes with the channels last.
+
+SB3 shows images as [B, C, H, W]. Where that is a view of memory in the order [B, H, W, C] (torch's ``channels_last``), these
+extractors keep the order through every layer, which CPUs are faster with, and no layer copies it. The division by 255 happens
+in the first layer's weights, which are few, instead of in the pixels, which are many. A minibatch goes through the layers in
+portions that fit into a CPU's cache; their gradients add up to the minibatch's.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.policies import ActorCriticCnnPolicy
+from stable_baselines3.common.preprocessing import is_image_space
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, NatureCNN
+from torch import nn
+from torch.nn import functional as F
+
+
+class NatureCnn(NatureCNN):
+    """
+    SB3's ``NatureCNN``, with the same weights under the same names, for bytes with the channels last.
+
+    :param observation_space: images of bytes, channels first
+    :param features_dim: how many features
+    :param white: what a white pixel is; 255 where the policy does not normalise images, as those below do not
+    :param normalized_image: what SB3 tells its own network then; of no effect
+    """
+
+    # Images that go through the layers together. More of them are slower: their memory is asked of the system every time.
+    portion = 256
+
+    def __init__(
+        self, observation_space: spaces.Box, features_dim: int = 512, white: float = 1.0, normalized_image: bool = False
+    ) -> None:
+        _check_images(observation_space)
+        super().__init__(observation_space, features_dim)
+        self.white = white
+
+    def forward(self, observations: th.Tensor) -> th.Tensor:
+        return self.linear(_in_portions(self._convolve, observations, self.portion))
+
+    def _convolve(self, pixels: th.Tensor) -> th.Tensor:
+        first, *others = self.cnn
+        x = _first_layer(first, pixels, self.white)
+        for layer in others:
+            x = layer(x)
+        return x
+
+
+class ImpalaCnn(BaseFeaturesExtractor):
+    """
+    The residual network of IMPALA (Espeholt et al. 2018, figure 3, right), as OpenAI's Procgen baselines have it.
+
+    :param observation_space: images of bytes, channels first
+    :param features_dim: how many features
+    :param channels: of each section; a section halves the picture and has two residual blocks
+    :param white: what a white pixel is; 255 where the policy does not normalise images, as those below do not
+    """
+
+    portion = 64
+
+    def __init__(
+        self,
+        observation_space: spaces.Box,
+        features_dim: int = 256,
+        channels: Sequence[int] = (16, 32, 32),
+        white: float = 1.0,
+    ) -> None:
+        _check_images(observation_space)
+        super().__init__(observation_space, features_dim)
+        self.white = white
+        n_channels, height, width = observation_space.shape
+        self.sections = nn.ModuleList()
+        for n_out in channels:
+            self.sections.append(_Section(n_channels, n_out))
+            n_channels, height, width = n_out, (height + 1) // 2, (width + 1) // 2
+        self.linear = nn.Linear(n_channels * height * width, features_dim)
+
+    def forward(self, observations: th.Tensor) -> th.Tensor:
+        return F.relu(self.linear(_in_portions(self._convolve, observations, self.portion)))
+
+    def _convolve(self, pixels: th.Tensor) -> th.Tensor:
+        x = pixels
+        for index, section in enumerate(self.sections):
+            assert isinstance(section, _Section)
+            x = section.residual(_first_layer(section.conv, x, self.white) if index == 0 else section.conv(x))
+        return F.relu_(x).flatten(1)
+
+
+class _Section(nn.Module):
+    """A convolution, a pooling that halves the picture, two residual blocks."""
+
+    def __init__(self, n_in: int, n_out: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(n_in, n_out, 3, padding=1)
+        self.blocks = nn.ModuleList(
+            [nn.ModuleList([nn.Conv2d(n_out, n_out, 3, padding=1) for _ in range(2)]) for _ in range(2)]
+        )
+
+    def residual(self, x: th.Tensor) -> th.Tensor:
+        """All that follows the convolution. In place where no gradient needs what was there."""
+        x = F.max_pool2d(x, 3, stride=2, padding=1)
+        for first, second in self.blocks:  # type: ignore[misc]
+            x = second(F.relu_(first(F.relu(x)))).add_(x)
+        return x
+
+
+def _check_images(observation_space: spaces.Space) -> None:
+    if not is_image_space(observation_space):
+        raise ValueError(f"expected images of bytes, channels first, got {observation_space}")
+
+
+def _in_portions(convolve: Callable[[th.Tensor], th.Tensor], images: th.Tensor, n_images: int) -> th.Tensor:
+    return th.cat([convolve(portion) for portion in images.split(n_images)])
+
+
+def _first_layer(conv: nn.Module, pixels: th.Tensor, white: float) -> th.Tensor:
+    """The layer's answer to ``pixels / white``."""
+    assert isinstance(conv, nn.Conv2d)
+    return F.conv2d(pixels.to(conv.weight.dtype), conv.weight / white, conv.bias, conv.stride, conv.padding)
+
+
+class NatureCnnPolicy(ActorCriticCnnPolicy):
+    """
+    SB3's ``CnnPolicy`` with a network of this module; action and value come right after it. The arguments are SB3's.
+
+    The optimiser is Adam in its fused form by default, which rounds differently from the plain one; ``optimizer_kwargs``
+    without ``fused`` gives the plain one.
+    """
+
+    default_extractor: type[BaseFeaturesExtractor] = NatureCnn
+
+    @wraps(ActorCriticCnnPolicy.__init__)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # Pixels reach the extractor as they are.
+        defaults: dict[str, Any] = {
+            "net_arch": [],
+            "normalize_images": False,
+            "features_extractor_class": self.default_extractor,
+        }
+        if kwargs.get("optimizer_class", th.optim.Adam) is th.optim.Adam:
+            defaults["optimizer_kwargs"] = {"eps": 1e-5, "fused": True}
+        kwargs = {**defaults, **kwargs}
+        if not kwargs["normalize_images"] and issubclass(kwargs["features_extractor_class"], NatureCnn | ImpalaCnn):
+            kwargs["features_extractor_kwargs"] = {"white": 255.0, **(kwargs.get("features_extractor_kwargs") or {})}
+        super().__init__(*args, **kwargs)
+
+    def extract_features(self, obs: Any, features_extractor: BaseFeaturesExtractor | None = None) -> Any:
+        if self.normalize_images or not self.share_features_extractor:
+            return super().extract_features(obs, features_extractor)
+        # Not by SB3's preprocessing, which would make floats of a whole minibatch at once.
+        return (features_extractor or self.features_extractor)(obs)
+
+
+class ImpalaCnnPolicy(NatureCnnPolicy):
+    """The same with IMPALA's network; ``features_extractor_kwargs: {channels: [32, 64, 64]}`` makes it wider."""
+
+    default_extractor = ImpalaCnn

@@ -1,0 +1,134 @@
+"""HPPO with ``n_actors``: callbacks, saving, and how it ends. Numbers are compared in ``tests/equivalence/test_actors.py``."""
+
+import multiprocessing
+import os
+import signal
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.vec_env import VecNormalize
+
+from sb3_hrl.actors import ActorVecEnv
+from sb3_hrl.hppo import HPPO
+from tests.records import Records
+
+N_ENVS, N_STEPS = 4, 32
+KWARGS: dict[str, Any] = {"n_steps": N_STEPS, "batch_size": 32, "n_epochs": 1, "n_actors": 2, "seed": 0, "device": "cpu"}
+
+
+@pytest.fixture(autouse=True)
+def _nobody_stays() -> Iterator[None]:
+    yield
+    assert multiprocessing.active_children() == []
+
+
+def _make_env(env_id: str = "CartPole-v1", **kwargs: Any) -> Any:
+    return make_vec_env(env_id, N_ENVS, vec_env_cls=ActorVecEnv, **kwargs)  # type: ignore[arg-type]
+
+
+class Steps(BaseCallback):
+    """Keeps what it sees, and does something at a step if it is told to."""
+
+    def __init__(self, at: int = -1, act: Any = None) -> None:
+        super().__init__()
+        self.at, self.act = at, act
+        self.seen: list[tuple[int, np.ndarray, int]] = []
+
+    def _on_step(self) -> bool:
+        infos = self.locals["infos"]
+        self.seen.append((self.num_timesteps, self.locals["dones"], sum("episode" in info for info in infos)))
+        return self.act() is not False if self.num_timesteps == self.at else True
+
+
+def test_callbacks_see_every_step(tmp_path: Path) -> None:
+    steps = Steps()
+    evaluate = EvalCallback(VecNormalize(make_vec_env("CartPole-v1")), eval_freq=16, n_eval_episodes=1, log_path=str(tmp_path))
+    save = CheckpointCallback(32, str(tmp_path), save_vecnormalize=True)
+    model = HPPO("MlpPolicy", VecNormalize(_make_env()), **KWARGS)
+    records = Records()
+    model.set_logger(Logger(None, [records]))
+    evaluate.verbose = 0
+    model.learn(2 * N_STEPS * N_ENVS, callback=[steps, evaluate, save])
+    assert [number for number, *_ in steps.seen] == list(range(N_ENVS, 2 * N_STEPS * N_ENVS + 1, N_ENVS))
+    n_ended = sum(int(dones.sum()) for _, dones, _ in steps.seen)
+    assert n_ended == sum(number for *_, number in steps.seen) == len(model.ep_info_buffer) > 0  # type: ignore[arg-type]
+    assert np.load(tmp_path / "evaluations.npz")["timesteps"].tolist() == [64, 128, 192, 256]
+    assert (tmp_path / "rl_model_vecnormalize_256_steps.pkl").is_file()
+    row = records.rows[-1]
+    assert row["time/actor_restarts"] == 0
+    assert 0 < row["time/learner_wait"] <= 1
+    assert 0 <= row["time/actor_wait"] <= 1
+
+
+def test_a_killed_actor_is_counted() -> None:
+    model = HPPO("MlpPolicy", _make_env(), **KWARGS)
+    records = Records()
+    model.set_logger(Logger(None, [records]))
+
+    def kill() -> None:
+        assert model._pool is not None
+        os.kill(model._pool._workers[1].process.pid, signal.SIGKILL)
+
+    with pytest.warns(RuntimeWarning, match="was killed by SIGKILL: replaced"):
+        model.learn(3 * N_STEPS * N_ENVS, callback=Steps(N_STEPS * N_ENVS, kill))
+    assert [row["time/actor_restarts"] for row in records.rows] == [0, 1, 1]
+
+
+def test_too_many_end_the_training() -> None:
+    model = HPPO("MlpPolicy", _make_env(), **KWARGS, max_restarts=0)
+
+    def kill() -> None:
+        assert model._pool is not None
+        os.kill(model._pool._workers[0].process.pid, signal.SIGKILL)
+
+    with pytest.raises(RuntimeError, match=r"was killed by SIGKILL, and max_restarts=0 actors have been replaced already"):
+        model.learn(10**6, callback=Steps(N_STEPS * N_ENVS, kill))
+
+
+def test_a_callback_that_stops_or_fails_ends_the_actors() -> None:
+    model = HPPO("MlpPolicy", _make_env(), **KWARGS)
+    model.learn(10**6, callback=Steps(5 * N_ENVS, lambda: False))
+    assert model.num_timesteps == 5 * N_ENVS
+    with pytest.raises(ZeroDivisionError):
+        model.learn(10**6, callback=Steps(5 * N_ENVS, lambda: 1 / 0))
+
+
+def test_a_saved_model_has_no_processes(tmp_path: Path) -> None:
+    model = HPPO("MlpPolicy", "CartPole-v1", **KWARGS)
+    assert model.n_envs == 2
+    assert multiprocessing.active_children() == []
+    model.learn(2 * N_STEPS)
+    model.save(tmp_path / "model")
+    loaded = HPPO.load(tmp_path / "model")
+    assert loaded.n_actors == 2
+    obs = np.zeros((3, 4), dtype=np.float32)
+    assert np.array_equal(loaded.predict(obs, deterministic=True)[0], model.predict(obs, deterministic=True)[0])
+    assert multiprocessing.active_children() == []
+    loaded = HPPO.load(tmp_path / "model", env=make_vec_env("CartPole-v1", 2))
+    with pytest.raises(ValueError, match="got a DummyVecEnv: it exists already"):
+        loaded.learn(2 * N_STEPS)
+    loaded = HPPO.load(tmp_path / "model", env=make_vec_env("CartPole-v1", 2, vec_env_cls=ActorVecEnv))  # type: ignore[arg-type]
+    loaded.learn(2 * N_STEPS, reset_num_timesteps=False)
+    assert loaded.num_timesteps == 4 * N_STEPS
+
+
+def test_without_actors_the_same_environments_are_stepped_here() -> None:
+    model = HPPO("MlpPolicy", _make_env(), **{**KWARGS, "n_actors": None})
+    model.learn(N_STEPS * N_ENVS)
+    assert model.num_timesteps == N_STEPS * N_ENVS
+
+
+def test_what_is_not_possible() -> None:
+    with pytest.raises(ValueError, match=r"^HPPO: rollout: 'native' is not possible with n_actors=2"):
+        HPPO("MlpPolicy", _make_env(), **KWARGS, rollout="native")
+    with pytest.raises(ValueError, match=r"^HPPO: n_actors: expected None for a body with muscles, got 2: native rollouts"):
+        HPPO("MlpPolicy", _make_env("MuscleArmReach-v0"), **KWARGS)
+    with warnings.catch_warnings(), pytest.raises(ValueError, match="cannot be shared out evenly among 3 actors"):
+        HPPO("MlpPolicy", _make_env(), **{**KWARGS, "n_actors": 3})

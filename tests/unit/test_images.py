@@ -1,0 +1,176 @@
+"""Images stay bytes with the channels last; the numbers are those of the plain way, up to rounding."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch as th
+from gymnasium import spaces
+from stable_baselines3 import PPO
+from stable_baselines3.common.torch_layers import NatureCNN
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+from torch.nn import functional as F
+
+from sb3_hrl.cnn import ImpalaCnn, ImpalaCnnPolicy, NatureCnn, NatureCnnPolicy
+from sb3_hrl.hppo import HPPO
+from sb3_hrl.rollout import ImageRolloutBuffer, TimeAwareRolloutBuffer
+from tests.envs import ImageEnv
+
+SPACE = spaces.Box(0, 255, (3, 64, 64), np.uint8)
+KWARGS: dict[str, Any] = {"n_steps": 16, "batch_size": 16, "n_epochs": 2, "seed": 1, "device": "cpu"}
+
+
+def _images(n_images: int = 70) -> th.Tensor:
+    """Pixels [B, C, H, W] in the order [B, H, W, C], as a rollout has them; more than one portion."""
+    generator = th.Generator().manual_seed(0)
+    return th.randint(0, 256, (n_images, 64, 64, 3), dtype=th.uint8, generator=generator).permute(0, 3, 1, 2)
+
+
+def _plain_impala(network: ImpalaCnn, images: th.Tensor) -> th.Tensor:
+    """The same network written down plainly: one order of channels, nothing in place, pixels divided."""
+    x = images.double().contiguous() / 255.0
+    for section in network.sections:
+        x = F.max_pool2d(section.conv(x), 3, 2, 1)  # type: ignore[operator]
+        for first, second in section.blocks:  # type: ignore[union-attr, misc]
+            x = x + second(F.relu(first(F.relu(x))))
+    return F.relu(network.linear(F.relu(x).flatten(1)))
+
+
+def _gradients(network: th.nn.Module, features: th.Tensor) -> dict[str, th.Tensor]:
+    network.zero_grad()
+    (features * th.arange(features.shape[1])).sum().backward()
+    return {name: parameter.grad.clone() for name, parameter in network.named_parameters() if parameter.grad is not None}
+
+
+def _assert_close(left: dict[str, th.Tensor], right: dict[str, th.Tensor]) -> None:
+    assert left.keys() == right.keys()
+    for name, value in left.items():
+        # In double precision: in single, rounding may let another pixel win a pooling, and move gradients by more than a bit.
+        assert th.allclose(value, right[name], rtol=1e-9, atol=1e-11 * float(right[name].abs().max())), name
+
+
+@pytest.mark.parametrize("channels", [(16, 32, 32), (4, 8)])
+def test_impala_cnn_is_the_plain_network(channels: tuple[int, ...]) -> None:
+    th.manual_seed(0)
+    network, images = ImpalaCnn(SPACE, 32, channels, white=255.0).double(), _images()
+    features, plain = network(images), _plain_impala(network, images)
+    _assert_close({"features": features.detach()}, {"features": plain.detach()})
+    _assert_close(_gradients(network, features), _gradients(network, plain))
+    assert not th.allclose(features, _plain_impala(network, 255 - images), rtol=1e-2)
+
+
+def test_nature_cnn_is_sb3_s() -> None:
+    th.manual_seed(0)
+    network, plain, images = NatureCnn(SPACE, 32, white=255.0).double(), NatureCNN(SPACE, 32).double(), _images()
+    plain.load_state_dict(network.state_dict())
+    network.portion = 32
+    features, expected = network(images), plain(images.double().contiguous() / 255.0)
+    _assert_close({"features": features.detach()}, {"features": expected.detach()})
+    _assert_close(_gradients(network, features), _gradients(plain, expected))
+    network.white = 1.0
+    _assert_close({"features": network(images.double() / 255.0).detach()}, {"features": expected.detach()})
+    assert not th.allclose(network(images), expected, rtol=1e-2)
+
+
+def test_every_layer_keeps_the_order() -> None:
+    """Between the pixels and the flat features no layer puts the channels first."""
+    seen: list[th.Tensor] = []
+    for network in (ImpalaCnn(SPACE, 32, white=255.0), NatureCnn(SPACE, 32, white=255.0)):
+        seen.clear()
+        for module in network.modules():
+            if isinstance(module, th.nn.Conv2d):
+                module.register_forward_hook(lambda _module, _inputs, output: seen.append(output))
+        network(_images())
+        assert len(seen) >= 2
+        assert all(output.is_contiguous(memory_format=th.channels_last) for output in seen)
+        seen.clear()
+        network(_images().contiguous())
+        assert not any(output.is_contiguous(memory_format=th.channels_last) for output in seen)
+
+
+def test_only_images_are_accepted() -> None:
+    for extractor in (ImpalaCnn, NatureCnn):
+        with pytest.raises(ValueError, match=r"expected images of bytes, channels first, got Box\(.*float32\)"):
+            extractor(spaces.Box(0, 1, (3, 64, 64), np.float32))
+
+
+def _venv(n_envs: int = 2) -> VecEnv:
+    return DummyVecEnv([lambda rank=rank: ImageEnv(rank) for rank in range(n_envs)])  # type: ignore[misc]
+
+
+def _buffers() -> tuple[ImageRolloutBuffer, TimeAwareRolloutBuffer]:
+    """The same rollout, in one buffer of each kind."""
+    made: list[Any] = [
+        kind(5, SPACE, spaces.Discrete(4), "cpu", n_envs=3) for kind in (ImageRolloutBuffer, TimeAwareRolloutBuffer)
+    ]
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        obs = rng.integers(0, 256, (3, 64, 64, 3), dtype=np.uint8).transpose(0, 3, 1, 2)
+        numbers = [th.as_tensor(rng.normal(size=3)) for _ in range(2)]
+        for buffer in made:
+            buffer.add(obs, np.arange(3), np.ones(3), np.zeros(3), *numbers)
+    for buffer in made:
+        buffer.compute_returns_and_advantage(th.ones(3), np.zeros(3))
+    return made[0], made[1]
+
+
+def test_the_samples_are_those_of_the_plain_buffer() -> None:
+    ours, plain = _buffers()
+    for _ in range(2):  # two epochs
+        batches = []
+        for buffer in (ours, plain):
+            np.random.seed(3)
+            batches.append(list(buffer.get(4)))
+        for left, right in zip(*batches, strict=True):
+            assert all(th.equal(one, other) for one, other in zip(left[:6], right[:6], strict=True))
+            assert left.observations.is_contiguous(memory_format=th.channels_last)
+            assert not right.observations.is_contiguous(memory_format=th.channels_last)
+        assert not th.equal(batches[0][0].observations, batches[1][1].observations)
+
+
+def test_the_next_rollout_has_the_same_memory() -> None:
+    ours, _ = _buffers()
+    frames = ours.frames
+    assert frames is not None
+    assert frames.dtype == np.uint8
+    assert np.shares_memory(frames, ours.observations)
+    list(ours.get(4))
+    ours.reset()
+    assert ours.frames is frames
+    assert ours.observations.shape == (5, 3, 3, 64, 64)
+
+
+@pytest.mark.parametrize("policy", ["NatureCnnPolicy", "ImpalaCnnPolicy"])
+def test_hppo_learns_as_by_the_plain_way(policy: str) -> None:
+    """One update: after it rounding has changed actions, and the runs are not comparable any more."""
+    models = []
+    for buffer_class, seed in ((None, 1), (TimeAwareRolloutBuffer, 1), (None, 2)):
+        plain_adam = {"optimizer_kwargs": {"eps": 1e-5}} if buffer_class else {}
+        model = HPPO(policy, _venv(), rollout_buffer_class=buffer_class, policy_kwargs=plain_adam, **{**KWARGS, "seed": seed})
+        models.append(model.learn(32))
+    assert isinstance(models[0].rollout_buffer, ImageRolloutBuffer)
+    assert models[0].policy.optimizer.defaults["fused"]
+    assert not models[1].policy.optimizer.defaults["fused"]
+    digests = [th.cat([parameter.detach().flatten() for parameter in model.policy.parameters()]) for model in models]
+    assert (digests[0] - digests[1]).abs().max() < 2e-5  # a step of Adam is 3e-4
+    assert (digests[0] - digests[2]).abs().max() > 1e-3
+
+
+def test_the_policies_serve_ppo_too(tmp_path: Any) -> None:
+    for policy in (NatureCnnPolicy, ImpalaCnnPolicy):
+        model = PPO(policy, _venv(), **KWARGS).learn(32)
+        model.save(tmp_path / "model")
+        obs = _venv().reset()
+        loaded = PPO.load(tmp_path / "model")
+        assert np.array_equal(model.predict(obs, deterministic=True)[0], loaded.predict(obs, deterministic=True)[0])
+    wide = ImpalaCnnPolicy(SPACE, spaces.Discrete(3), lambda _: 1e-3, features_extractor_kwargs={"channels": [8, 8]})
+    assert wide.features_extractor.white == 255.0
+    assert len(wide.features_extractor.sections) == 2  # type: ignore[arg-type]
+
+
+def test_with_sb3_s_cnn_hppo_is_ppo_bit_for_bit() -> None:
+    parameters = []
+    for algorithm in (HPPO, PPO):
+        model = algorithm("CnnPolicy", _venv(), **KWARGS).learn(64)
+        parameters.append([parameter.detach() for parameter in model.policy.parameters()])
+    assert all(th.equal(left, right) for left, right in zip(*parameters, strict=True))

@@ -1,0 +1,147 @@
+"""IMPALA with actor processes: what reaches the learner is what happened, and nothing is lost on the way."""
+
+import multiprocessing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch as th
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+from sb3_hrl.actors import ActorVecEnv
+from sb3_hrl.wrappers import ActionHold
+from sb3_hrl_plugins.impala import IMPALA
+from tests.envs import ScriptedEnv
+from tests.records import Records
+
+KWARGS: dict[str, Any] = {"n_steps": 8, "gamma": 0.9, "learning_rate": 0.01, "seed": 0, "device": "cpu"}
+
+
+def _scripted(n_steps: int, truncated: bool, hold_seconds: float = 0.0) -> gym.Env:
+    return ActionHold(Monitor(ScriptedEnv(n_steps, not truncated, truncated)), hold_seconds=hold_seconds)
+
+
+class Look(BaseCallback):
+    """Checks each rollout before it is learned from."""
+
+    n_rollouts = 0
+
+    def __init__(self, check: Any) -> None:
+        super().__init__()
+        self.check = check
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self.n_rollouts += 1
+        self.check(self.model, self.n_rollouts)
+
+
+def _check_scripted(model: Any, n_rollouts: int) -> None:
+    """The t-th step is worth t + 1, and the observation before it says t: a torn or shifted row would be seen."""
+    buffer = model.rollout_buffer
+    t, remaining = buffer.observations[..., 0], buffer.observations[..., 1]
+    ends = np.concatenate((buffer.episode_starts[1:], model._last_episode_starts[None])).astype(bool)
+    next_obs = np.concatenate((buffer.observations[1:], model._last_obs[None]))
+    n_held = np.minimum(2, remaining)  # two steps, or what is left of the episode
+    assert np.array_equal(buffer.n_held, n_held)
+    assert np.array_equal(ends, remaining <= 2)
+    assert np.array_equal(next_obs[..., 0], np.where(ends, 0, t + 2))
+    rewards = t + 1 + np.where(n_held == 2, model.gamma * (t + 2), 0)
+    # One environment of each actor is cut by a time limit after seven steps.
+    is_cut = ends & (t + remaining == 7)
+    bootstraps = (buffer.rewards - rewards)[is_cut]
+    np.testing.assert_allclose(buffer.rewards[~is_cut], rewards[~is_cut], rtol=1e-6)
+    assert is_cut.any()
+    with th.no_grad():
+        value = model.policy.predict_values(th.tensor([[7.0, 0.0]])).item()
+    assert abs(value) > 1e-3
+    np.testing.assert_allclose(bootstraps, (model.gamma ** n_held[is_cut]) * value, rtol=1e-3, atol=1e-5)
+    if n_rollouts == 1:
+        # The weights that acted are the learner's own.
+        obs = th.as_tensor(buffer.observations).flatten(0, 1)
+        _, log_probs, _ = model.policy.evaluate_actions(obs, th.as_tensor(buffer.actions).flatten(0, 1))
+        np.testing.assert_allclose(log_probs.detach().reshape(8, 4), buffer.log_probs, atol=1e-5)
+
+
+def test_a_rollout_from_actors(tmp_path: Path) -> None:
+    envs: Any = [partial(_scripted, 5, False, 0.02), partial(_scripted, 7, True, 0.02)] * 2
+    records, look = Records(), Look(_check_scripted)
+    model = IMPALA("MlpPolicy", ActorVecEnv(envs), n_actors=2, **KWARGS)
+    model.set_logger(Logger(None, [records]))
+    model.learn(8 * 4 * 6, callback=look)
+    assert look.n_rollouts == 6
+    assert look.n_calls == 8 * 6
+    assert model.num_timesteps == 8 * 4 * 6
+    assert model.hold_decisions == 8 * 6
+    assert model.ep_info_buffer
+    assert {(episode["r"], episode["l"]) for episode in model.ep_info_buffer} <= {(15, 5), (28, 7)}
+    # What was collected while the learner learned has the weights of an update before, or of a few.
+    lags = [row["rollout/policy_lag"] for row in records.rows]
+    assert lags[0] == 0
+    assert 0 < max(lags) <= 4
+    assert all(row["time/bottleneck"] in ("actors", "learner") for row in records.rows)
+    assert all(row["time/actor_restarts"] == 0 for row in records.rows)
+    assert records.rows[1]["train/vtrace_rho_mean"] == pytest.approx(1, abs=1e-5)
+    assert min(row["train/vtrace_rho_mean"] for row in records.rows[1:]) < 1 - 1e-4
+    assert multiprocessing.active_children() == []
+    # It is a model like any other: it loads without environments, and goes on in this process.
+    model.save(tmp_path / "model")
+    loaded = IMPALA.load(tmp_path / "model", env=DummyVecEnv(envs), n_actors=None, device="cpu")
+    loaded.learn(64)
+    assert model._pool is None
+
+
+def test_statistics_learn_from_every_actor() -> None:
+    """Actors normalise with the statistics of their weights; the learner's learn from every trajectory."""
+    env: Any = VecNormalize(make_vec_env("Pendulum-v1", 4, seed=0, vec_env_cls=ActorVecEnv))  # type: ignore[arg-type]
+    start: dict[str, Any] = {}
+    counts: list[float] = []
+
+    def check(model: Any, n_rollouts: int) -> None:
+        counts.append(env.obs_rms.count)
+        if n_rollouts == 1:
+            # The first rollout was normalised with what the learner knew before it: the resets.
+            start["obs"] = model.rollout_buffer.observations.copy()
+
+    class NoteStart(BaseCallback):
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_start(self) -> None:
+            if "mean" not in start:
+                start["mean"], start["var"] = env.obs_rms.mean.copy(), env.obs_rms.var.copy()
+
+    model = IMPALA("MlpPolicy", env, n_actors=2, **KWARGS)
+    model.learn(8 * 4 * 3, callback=[NoteStart(), Look(check)])
+    resets = counts[0] - 8 * 4
+    assert counts == pytest.approx([resets + 8 * 4 * n for n in (1, 2, 3)])
+    raw = start["obs"] * np.sqrt(start["var"] + env.epsilon) + start["mean"]
+    np.testing.assert_allclose(np.hypot(raw[..., 0], raw[..., 1]), 1, atol=1e-4)  # cosine and sine, as Pendulum has them
+    assert env.ret_rms.count > 8 * 4 * 3
+
+
+@pytest.mark.parametrize(
+    ("env", "kwargs", "message"),
+    [
+        ("CartPole-v1", {"n_actors": -1}, "n_actors: expected a number of processes >= 1, or 0 for none, got -1"),
+        (3, {"n_actors": 2}, "n_envs is the total: 3 environments cannot be shared out evenly among 2 actors; n_envs: 2 or 4"),
+        ("dummy", {"n_actors": 2}, r"n_actors: expected the environment's id.*got a DummyVecEnv"),
+        ("CartPole-v1", {"n_actors": 2, "rollout": "native"}, "rollout: 'native' is not possible with n_actors=2"),
+    ],
+)
+def test_what_cannot_be_shared_out_is_refused(env: Any, kwargs: dict[str, Any], message: str) -> None:
+    if env == "dummy":
+        env = make_vec_env("CartPole-v1", 2)
+    elif isinstance(env, int):
+        env = make_vec_env("CartPole-v1", env, vec_env_cls=ActorVecEnv)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=message):
+        IMPALA("MlpPolicy", env, **KWARGS, **kwargs)
