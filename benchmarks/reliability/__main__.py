@@ -62,7 +62,7 @@ def _train(name: str, folder: Path, checkpoint: Path | None, save_freq: int = 1)
     checkpointer = used[-1]
     assert isinstance(checkpointer, Checkpointer)
     checkpointer.save_freq = save_freq
-    model = make_model(run) if checkpoint is None else load(checkpoint, env=VecNormalize(run.make_env()))
+    model = make_model(run) if checkpoint is None else load(checkpoint, env=run.make_normalized())
     start, total = model.num_timesteps, total_timesteps(run, model.n_envs)
     model.learn(total - start, callback=used, reset_num_timesteps=checkpoint is None)
     return digest(model, used), start

@@ -12,7 +12,7 @@ from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.utils import LinearSchedule
-from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv, VecFrameStack, VecNormalize
+from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv, VecFrameStack, VecNormalize, VecTransposeImage
 
 from sb3_hrl.checkpoint import Checkpointer, resumable
 from sb3_hrl.checkpoint.env_state import get_env_state
@@ -21,6 +21,8 @@ from sb3_hrl.hppo import HPPO
 from sb3_hrl.registry import register_envs
 from sb3_hrl.vec_env import NativeVecEnv
 from sb3_hrl.wrappers import ActionHold
+from sb3_hrl_plugins.impala import IMPALA
+from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv
 
 register_envs()
 HOLD = {"start_seconds": 0.04, "end_seconds": 0.01, "anneal_decisions": 60}
@@ -32,11 +34,19 @@ class Run(NamedTuple):
     :param make_env: its environments, without normalisation
     :param algorithm: its class
     :param kwargs: more arguments of the class
+    :param policy: its policy
     """
 
     make_env: Callable[[], VecEnv]
     algorithm: type[Any] = HPPO
     kwargs: dict[str, Any] = {}  # noqa: RUF012
+    policy: str = "MlpPolicy"
+
+    def make_normalized(self, **kwargs: Any) -> VecEnv:
+        """Its environments with the statistics of their rewards, and of observations that are no images."""
+        has_images = self.policy != "MlpPolicy"
+        env = VecNormalize(self.make_env(), norm_obs=not has_images, **kwargs)
+        return VecTransposeImage(env) if has_images else env
 
 
 def _held(vec_env_cls: type[SubprocVecEnv] | None = None) -> VecEnv:
@@ -57,6 +67,8 @@ RUNS: dict[str, Run] = {
     "subproc": Run(lambda: make_vec_env("Ant-v5", 2, vec_env_cls=SubprocVecEnv)),
     "subproc, hold": Run(lambda: _held(SubprocVecEnv)),
     "PPO": Run(lambda: make_vec_env("Pendulum-v1", 2), PPO),
+    "IMPALA": Run(lambda: NativeVecEnv("Hopper-v5", 4), IMPALA),
+    "IMPALA, Procgen": Run(lambda: ProcgenVecEnv("procgen-coinrun-v0", 4), IMPALA, policy="NatureCnnPolicy"),
     "A2C": Run(lambda: make_vec_env("CartPole-v1", 2), A2C),
 }
 N_STEPS, N_ITERATIONS = 24, 7
@@ -78,8 +90,10 @@ def make_model(run: Run) -> Any:
     """
     kwargs: dict[str, Any] = {"n_steps": N_STEPS, "learning_rate": LinearSchedule(1e-3, 1e-4, 1.0), "seed": 3, "device": "cpu"}
     if run.algorithm is not A2C:
-        kwargs |= {"batch_size": 24, "n_epochs": 2, "policy_kwargs": {"net_arch": [16]}}
-    return resumable(run.algorithm)("MlpPolicy", VecNormalize(run.make_env()), **kwargs, **run.kwargs)
+        kwargs |= {"batch_size": 24, "n_epochs": 2}
+    if run.policy == "MlpPolicy":
+        kwargs["policy_kwargs"] = {"net_arch": [16]}
+    return resumable(run.algorithm)(run.policy, run.make_normalized(), **kwargs, **run.kwargs)
 
 
 def callbacks(run: Run, folder: Path | None = None) -> list[BaseCallback]:
@@ -88,7 +102,7 @@ def callbacks(run: Run, folder: Path | None = None) -> list[BaseCallback]:
     :param folder: where a checkpoint of every iteration goes; None for no checkpoints
     :return: an evaluation that falls into rollouts, and the checkpoints
     """
-    eval_env = VecNormalize(run.make_env(), training=False, norm_reward=False)
+    eval_env = run.make_normalized(training=False, norm_reward=False)
     eval_env.seed(5)
     found: list[BaseCallback] = [EvalCallback(eval_env, n_eval_episodes=1, eval_freq=50, deterministic=False, verbose=0)]
     return found if folder is None else [*found, Checkpointer(folder, save_freq=1)]

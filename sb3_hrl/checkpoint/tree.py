@@ -58,8 +58,11 @@ def _encode(value: Any, block: bytearray) -> Any:
         if value.dtype.kind not in "biufcSU":
             raise TypeError(f"expected plain data, got an array of {value.dtype}")
         kind = "array" if isinstance(value, np.ndarray) else "number"
-        array = np.asarray(value, order="C")
-        return {_MARK: kind, "dtype": array.dtype.str, "shape": list(array.shape), "at": _append(array.tobytes(), block)}
+        # The order of the axes in memory: a convolution's last bits depend on it.
+        axes = sorted(range(value.ndim), key=lambda axis: -value.strides[axis])
+        array = np.ascontiguousarray(np.asarray(value).transpose(axes)).reshape([value.shape[axis] for axis in axes])
+        encoded = {_MARK: kind, "dtype": array.dtype.str, "shape": list(array.shape), "at": _append(array.tobytes(), block)}
+        return encoded if axes == list(range(value.ndim)) else {**encoded, "axes": axes}
     if isinstance(value, bytes):
         return {_MARK: "bytes", "at": _append(value, block), "size": len(value)}
     if isinstance(value, tuple):
@@ -107,6 +110,8 @@ def _decode(value: Any, block: bytes) -> Any:
         raise ValueError(f"arrays of {dtype} are not plain")
     data = _slice(block, value["at"], math.prod(value["shape"]) * dtype.itemsize)
     array = np.frombuffer(data, dtype).reshape(value["shape"]).copy()
+    if "axes" in value:
+        array = array.transpose(np.argsort(value["axes"]))
     return array if kind == "array" else array[()]
 
 

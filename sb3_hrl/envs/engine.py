@@ -466,11 +466,6 @@ class Engine:
         """End the threads and free the simulations. Closing twice does no harm."""
         self._core = None
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether ``close`` was called."""
-        return self._core is None
-
     def __reduce__(self) -> Any:
         raise TypeError("an Engine cannot be pickled: it owns threads; pickle its task and the states of its environments")
 

@@ -41,6 +41,8 @@ class BatchVecEnv(VecEnv):
 
     # What ``env_is_wrapped`` says yes to: the batch does what these do.
     _wrappers: tuple[type[gym.Wrapper], ...] = (Monitor, OrderEnforcing, PassiveEnvChecker)
+    # Whether ``close`` was called.
+    is_closed = False
 
     def __init__(
         self, views: Sequence[View], env_id: str, info_keywords: Iterable[str], monitor_files: Sequence[str] | None
@@ -83,6 +85,7 @@ class BatchVecEnv(VecEnv):
             self._writers[index].write_row(episode)
 
     def close(self) -> None:
+        self.is_closed = True
         for writer in self._writers:
             writer.close()
         for view in self._views:

@@ -229,11 +229,6 @@ class NativeVecEnv(BatchVecEnv):
             "info_keywords": list(self._info_keywords),
         }
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether ``close`` was called."""
-        return self._engine.is_closed
-
     def close(self) -> None:
         self._engine.close()
         super().close()

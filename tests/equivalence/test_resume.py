@@ -21,13 +21,12 @@ import json, sys
 import torch as th
 from benchmarks.reliability.runs import *
 from sb3_hrl.checkpoint import load
-from stable_baselines3.common.vec_env import VecNormalize
 
 th.set_num_threads(1)
 digests = {}
 for name, path in json.loads(sys.argv[1]).items():
     run = RUNS[name]
-    model = load(path, env=VecNormalize(run.make_env()))
+    model = load(path, env=run.make_normalized())
     used = callbacks(run)
     model.learn(total_timesteps(run, model.n_envs) - model.num_timesteps, callback=used, reset_num_timesteps=False)
     digests[name] = digest(model, used)

@@ -54,6 +54,13 @@ def test_the_comparison_can_fail() -> None:
     assert not same({"a": 0.0}, {"a": -0.0})
 
 
+def test_the_order_in_memory_stays() -> None:
+    images = np.arange(48, dtype=np.uint8).reshape(2, 4, 2, 3).transpose(0, 3, 1, 2)
+    copied = unpack(*pack(images))
+    assert np.array_equal(copied, images)
+    assert copied.strides == images.strides
+
+
 def test_a_random_generator_s_state_comes_back() -> None:
     generator = np.random.default_rng(5)
     state = unpack(*pack(generator.bit_generator.state))

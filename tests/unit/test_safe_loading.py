@@ -66,7 +66,7 @@ def _touch(marker: Path) -> dict[str, bytes]:
         "a class": _Changes(),
         "a space that calls": _Calls(spaces.Dict, {"a": _Calls(os.system, f"touch {marker}")}),
     }
-    pickles = {name: pickle.dumps(value) for name, value in calls.items()}
+    pickles = {name: pickle.dumps(value, 2) for name, value in calls.items()}
     command = f"touch {marker}"
     pickles["an old opcode"] = f"(S'{command}'\nios\nsystem\n.".encode()
     pickles["a stack global"] = (

@@ -123,6 +123,13 @@ class ProcgenVecEnv(BatchVecEnv):
         self._episode_returns[dones] = 0
         return self._obs, rewards, dones, infos
 
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """Arguments that make the same environments, without the monitor files."""
+        game = env_id(self.game.env_name)
+        keywords = list(self._info_keywords)
+        return {"env": game, "n_envs": self.num_envs, "env_kwargs": self.env_kwargs, "info_keywords": keywords}
+
     def get_state(self, indices: VecEnvIndices = None) -> list[bytes]:
         """
         :param indices: which environments
