@@ -6,14 +6,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch as th
 from rl_zoo3.exp_manager import ALGOS, ExperimentManager
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_hrl.envs.task import check_extra
 from sb3_hrl.errors import MissingExtraError, PluginError
+from sb3_hrl.experiments.metrics import RunRecorder, write_config
 from sb3_hrl.registry import get_spec
 from sb3_hrl.vec_env.recipe import monitor_folder
 from sb3_hrl.zoo.hook import LazyAlgorithms
@@ -29,8 +33,13 @@ class PluginExperimentManager(ExperimentManager):
     """
     Takes the place of ``ExperimentManager`` in every zoo command. For stock algorithms it is the zoo's own, unchanged; for
     plug-ins it finds their YAML, checks it before anything is created, lets ``env_kwargs`` and ``eval_env_kwargs`` of the
-    YAML reach evaluation, takes no stray statistics into a new run, accepts trial 0, and gives a study a heartbeat.
+    YAML reach evaluation, takes no stray statistics into a new run, accepts trial 0, gives a study a heartbeat, and records how a
+    run goes.
     """
+
+    # How long a training lasts, in seconds; None if steps decide.
+    duration_seconds: float | None = None
+    recorder: RunRecorder | None = None
 
     @wraps(ExperimentManager.__init__)  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -103,6 +112,52 @@ class PluginExperimentManager(ExperimentManager):
         if self._eval_env_kwargs_args is None:
             self.eval_env_kwargs = self.env_kwargs if eval_env_kwargs is None else eval_env_kwargs
         return processed
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the run leaves metrics and a summary."""
+        return self.is_plugin and not self.optimize_hyperparameters
+
+    def create_callbacks(self) -> None:
+        super().create_callbacks()
+        if self.is_recorded:
+            settings = {"env": self.env_name.gym_id, "seed": self.seed}
+            self.recorder = RunRecorder(Path(self.save_path), settings, self.duration_seconds)
+            self.callbacks.append(self.recorder)
+
+    def _save_config(self, saved_hyperparams: dict[str, Any]) -> None:
+        super()._save_config(saved_hyperparams)
+        if self.is_recorded:
+            write_config(Path(self.save_path), self._describe(saved_hyperparams))
+
+    def _describe(self, saved_hyperparams: dict[str, Any]) -> dict[str, Any]:
+        # Two runs have the same setting if all of this but the seed and the command is the same.
+        hyperparams = {key: value for key, value in saved_hyperparams.items() if key not in ("n_timesteps", "n_envs")}
+        timed = self.duration_seconds is not None
+        return {
+            "algo": self.algo,
+            "env": self.env_name.gym_id,
+            "seed": self.seed,
+            "command": " ".join(sys.orig_argv),
+            **({"duration_seconds": self.duration_seconds} if timed else {"n_timesteps": self.n_timesteps}),
+            "n_envs": self.n_envs,
+            "vec_env": self.vec_env_class.__name__,
+            "env_kwargs": self.env_kwargs,
+            "eval_env_kwargs": self.eval_env_kwargs,
+            "torch_threads": th.get_num_threads(),
+            "device": str(self.device),
+            "hyperparams": {key: hyperparams[key] for key in hyperparams if key not in ("env_kwargs", "eval_env_kwargs")},
+        }
+
+    def learn(self, model: BaseAlgorithm) -> None:
+        if self.recorder is None:
+            return super().learn(model)
+        has_failed = True
+        try:
+            super().learn(model)
+            has_failed = False
+        finally:
+            self.recorder.finish(has_failed)
 
     def create_envs(self, n_envs: int, eval_env: bool = False, no_log: bool = False) -> VecEnv:
         # For `vec_env_wrapper: native`, of any algorithm: the folder that the zoo itself chooses.
