@@ -1,9 +1,20 @@
 """``sb3-hrl``: the commands that the zoo does not have."""
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from sb3_hrl.errors import MissingExtraError, UsageError
+
+# Commands that are modules of that name: ``add_arguments`` says what they take, ``run`` does it.
+WITH_MODULE = {
+    "train": "train for a time or for steps, any algorithm on any environment, with metrics and a summary",
+    "evaluate": "play episodes with a run's model, or with any saved model",
+    "compare": "tables and plots of several runs side by side",
+    "doctor": "what works on this machine, and what to do about the rest",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -11,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     :param argv: the arguments; those of the process by default
     :return: the exit code
     """
-    parser = argparse.ArgumentParser(prog="sb3-hrl", description="Plug-ins for Stable-Baselines3 and rl-zoo3.")
+    parser = argparse.ArgumentParser(prog="sb3-hrl", description="Plug-ins for Stable-Baselines3 and rl-zoo3.", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     commands.add_parser("plugins", help="list what is registered, from where, and whether it loads")
@@ -40,8 +51,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     ):
         _add_bench_options(bench.add_parser(name, help=text, description=text), name, has_learning)
 
-    args = parser.parse_args(argv)
+    for name, text in WITH_MODULE.items():
+        commands.add_parser(name, help=text, add_help=False)
+
+    args, rest = parser.parse_known_args(argv)
     # Each command is imported when it is called: `plugins` must work where torch does not.
+    if args.command in WITH_MODULE:
+        return _run_module(args.command, rest)
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if args.command == "plugins":
         from sb3_hrl.experiments.plugins import list_plugins
 
@@ -55,6 +73,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     from sb3_hrl.experiments.quickstart import run_quickstart
 
     return run_quickstart(args.log_folder, args.seed, args.n_episodes, args.n_timesteps)
+
+
+def _run_module(name: str, argv: Sequence[str]) -> int:
+    module = importlib.import_module(f"sb3_hrl.experiments.{name}")
+    # No abbreviations: the zoo's --seed is not our --seeds.
+    parser = argparse.ArgumentParser(prog=f"sb3-hrl {name}", description=WITH_MODULE[name], allow_abbrev=False)
+    module.add_arguments(parser)
+    args, rest = parser.parse_known_args(argv)
+    if rest and name != "train":
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    try:
+        return module.run(args, rest) if name == "train" else module.run(args)
+    except (UsageError, MissingExtraError) as error:
+        print(f"sb3-hrl {name}: {error}", file=sys.stderr)
+        return 2
 
 
 def _add_bench_options(parser: argparse.ArgumentParser, name: str, has_learning: bool) -> None:

@@ -245,7 +245,8 @@ class RunRecorder(BaseCallback):
             "num_episodes": self.n_episodes,
             "num_workers": n_workers,
             "num_envs": model.n_envs,
-            "machine": self._machine,
+            "date": self._machine["date"],
+            "machine": {key: value for key, value in self._machine.items() if key != "date"},
         }
 
     def _renew_summary(self) -> None:

@@ -49,7 +49,7 @@ class PluginExperimentManager(ExperimentManager):
         if not self.is_plugin:
             return
         given = inspect.signature(ExperimentManager).bind(*args, **kwargs).arguments
-        with _clear_errors():
+        with clear_errors():
             ALGOS[self.algo]
             hyperparams = get_spec(self.algo).hyperparams_path
             if given.get("config") is None:
@@ -70,7 +70,7 @@ class PluginExperimentManager(ExperimentManager):
             trial = self.load_trial(self.storage, self.study_name, self.trial_id)
             self.custom_hyperparams = {**trial, **(self.custom_hyperparams or {})}
         algorithm = ALGOS[self.algo]
-        with _clear_errors():
+        with clear_errors():
             check_extra(self.env_name.gym_id)
             check_config(
                 self.config, self.env_name.gym_id, algorithm, is_atari=self._is_atari, overrides=self.custom_hyperparams
@@ -92,7 +92,7 @@ class PluginExperimentManager(ExperimentManager):
         except (KeyError, IndexError) as error:
             if not self.is_plugin:
                 raise
-            with _clear_errors():
+            with clear_errors():
                 raise ConfigError(f"error: {storage} has no study {study_name!r} with a trial {trial_id}") from error
 
     @staticmethod
@@ -177,7 +177,7 @@ class PluginExperimentManager(ExperimentManager):
 
 
 @contextmanager
-def _clear_errors() -> Iterator[None]:
+def clear_errors() -> Iterator[None]:
     """What is the user's or a plug-in's to mend ends the command with its message, and no traceback."""
     try:
         yield
