@@ -101,7 +101,9 @@ def latest_runs(log_folder: Path, algo: str | None = None) -> list[Run]:
     runs = [run for folder in _folders(log_folder) if (run := find_run(folder)) and algo in (None, run.algo)]
     if not runs:
         which = "" if algo is None else f" of {algo}"
-        raise UsageError(f"there is no run{which} in {log_folder}; name one, or train first: sb3-hrl train --algo {algo or 'ppo'}")
+        raise UsageError(
+            f"there is no run{which} in {log_folder}; name one, or train first: sb3-hrl train --algo {algo or 'ppo'}"
+        )
     return sorted(runs, key=lambda run: (run.params_folder / "args.yml").stat().st_mtime, reverse=True)
 
 

@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from sb3_hrl.errors import UsageError
 from sb3_hrl.experiments.metrics import SUMMARY
+from sb3_hrl.experiments.options import count, key_value
 from sb3_hrl.experiments.runs import read_json
 from sb3_hrl.experiments.timed import ENDLESS, train_for
 from sb3_hrl.registry import suggest
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--env", default="CartPole-v1", help="environment (default: CartPole-v1)")
     parser.add_argument("--duration", type=_duration, metavar="TIME", help="train so long: hours (0.5), or 30m, 90s, 2h")
     parser.add_argument("--output-dir", type=Path, metavar="DIR", help="the run's folder (default: a new one of the zoo's)")
-    parser.add_argument("--seeds", type=_seed, nargs="+", metavar="SEED", help="several runs, one after the other")
+    parser.add_argument("--seeds", type=count, nargs="+", metavar="SEED", help="several runs, one after the other")
     parser.epilog = "All other options are those of `python -m rl_zoo3.train`; see its --help."
 
 
@@ -49,12 +50,6 @@ def _duration(text: str) -> float:
     if seconds <= 0:
         raise argparse.ArgumentTypeError(f"expected hours (0.5) or a time such as 30m, 90s or 2h, got {text!r}")
     return seconds
-
-
-def _seed(text: str) -> int:
-    if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"expected a whole number >= 0, got {text!r}")
-    return int(text)
 
 
 class Options(NamedTuple):
@@ -82,10 +77,15 @@ def _check(args: argparse.Namespace, zoo_args: Sequence[str]) -> None:
         raise UsageError(f"--algo: there is no {args.algo!r}{suggest(args.algo, ALGOS)}; choose from {', '.join(ALGOS)}")
     if "--gym-packages" not in zoo_args and args.env not in gym.envs.registry:
         nearest = suggest(args.env, gym.envs.registry)
-        raise UsageError(f"--env: no environment is registered as {args.env!r}{nearest or '; --gym-packages imports its package'}")
+        raise UsageError(
+            f"--env: no environment is registered as {args.env!r}{nearest or '; --gym-packages imports its package'}"
+        )
     for option in ("-params", "--hyperparams", "--env-kwargs", "--eval-env-kwargs"):
         for text in _values(zoo_args, option):
-            _check_pair(option, text)
+            try:
+                key_value(text)
+            except argparse.ArgumentTypeError as error:
+                raise UsageError(f"{option}: {error}") from None
     given = {option for option in zoo_args if option.startswith("-")}
     for options, other in (({"-n", "--n-timesteps"}, "--duration"), ({"--seed"}, "--seeds")):
         if given & options and getattr(args, other.removeprefix("--")) is not None:
@@ -104,15 +104,6 @@ def _values(zoo_args: Sequence[str], option: str) -> Iterator[str]:
             if text.startswith("-"):
                 break
             yield text
-
-
-def _check_pair(option: str, text: str) -> None:
-    key, colon, value = text.partition(":")
-    try:
-        eval(value)  # as the zoo will
-    except Exception as error:
-        reason = f"{value!r} is no Python value ({type(error).__name__})" if colon else "the colon is missing"
-        raise UsageError(f"{option}: expected KEY:VALUE such as n_steps:128 or policy:'\"MlpPolicy\"'; {text!r}: {reason}") from None
 
 
 def _train_seeds(args: argparse.Namespace, zoo_args: Sequence[str]) -> int:
@@ -265,8 +256,8 @@ def describe(summary: dict[str, Any], folder: str) -> str:
     lines = [RULE, "TRAINING SUMMARY", RULE, f"Algorithm: {summary['algorithm']} ({summary['mode']})"]
     lines.append(f"Environment: {summary['env']}, seed {summary['seed']}")
     overshoot = summary["overshoot_seconds"]
-    late = "" if overshoot is None else f" ({overshoot:.1f} s over the {summary['planned_hours']:.4g} hours asked for)"
-    lines.append(f"Duration: {summary['duration_hours']:.2f} hours{late}")
+    late = "" if overshoot is None else f", {overshoot:.1f} s more than asked for"
+    lines.append(f"Duration: {summary['duration_hours']:.2f} hours ({3600 * summary['duration_hours']:,.1f} s{late})")
     if summary["status"] != "finished":
         lines.append(f"Status: {summary['status']}")
     if summary["num_workers"] > 1:
