@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-import rl_zoo3.import_envs  # noqa: F401, registers environments
+import rl_zoo3.import_envs  # noqa: F401 (registers environments)
 from rl_zoo3.utils import ALGOS, create_test_env, get_saved_hyperparams
 from scipy.stats import bootstrap
 from stable_baselines3.common.base_class import BaseAlgorithm

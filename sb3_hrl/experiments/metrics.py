@@ -130,11 +130,11 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 
 class RunRecorder(BaseCallback):
     """
-    Keeps the time of a training and writes down how it goes. ``metrics.jsonl`` grows and ``training_summary.json`` is renewed at
-    each logging step, so that a run which is killed has both.
+    Keeps the time of a training and writes down how it goes. ``metrics.jsonl`` grows and ``training_summary.json`` is renewed
+    at each logging step, so that a run which is killed has both.
 
-    The model carries what must outlive it: ``training_seconds``, and ``training_record`` with the rest. A checkpoint that keeps a
-    model's attributes thereby keeps them, and a training that goes on (``num_timesteps > 0``) goes on counting.
+    The model carries what must outlive it: ``training_seconds``, and ``training_record`` with the rest. A checkpoint that
+    keeps a model's attributes thereby keeps them, and a training that goes on (``num_timesteps > 0``) goes on counting.
 
     :param folder: the run's
     :param settings: what the summary begins with: algorithm, environment, seed, planned duration

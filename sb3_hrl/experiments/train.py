@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
-import rl_zoo3.import_envs  # noqa: F401, registers environments
+import rl_zoo3.import_envs
 import rl_zoo3.train
 from rl_zoo3.utils import ALGOS
 from stable_baselines3.common.base_class import BaseAlgorithm

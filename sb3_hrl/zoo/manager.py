@@ -33,8 +33,8 @@ class PluginExperimentManager(ExperimentManager):
     """
     Takes the place of ``ExperimentManager`` in every zoo command. For stock algorithms it is the zoo's own, unchanged; for
     plug-ins it finds their YAML, checks it before anything is created, lets ``env_kwargs`` and ``eval_env_kwargs`` of the
-    YAML reach evaluation, takes no stray statistics into a new run, accepts trial 0, gives a study a heartbeat, and records how a
-    run goes.
+    YAML reach evaluation, takes no stray statistics into a new run, accepts trial 0, gives a study a heartbeat, and records
+    how a run goes.
     """
 
     # How long a training lasts, in seconds; None if steps decide.
