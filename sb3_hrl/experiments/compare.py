@@ -276,7 +276,7 @@ def make_rows(groups: Sequence[Group]) -> dict[str, list[Row]]:
         ],
         "Performance Metrics": [
             Row("Average FPS", fps, better=1),
-            Row(f"Speed-up (against {first})", [r and Estimate(r) for r in _others(ratios)], 2, unit="x"),
+            Row(f"Speed-up (against {first})", _others(ratios), 2, unit="x"),
             Row("Final FPS", mean("final_fps"), better=1),
         ],
         "Reward Metrics": [
@@ -297,7 +297,7 @@ def make_rows(groups: Sequence[Group]) -> dict[str, list[Row]]:
         "Resource Usage": [Row("Peak Memory (GB)", mean("peak_memory_gb"), 2, better=-1)],
         "Efficiency Metrics": [
             Row("Timesteps/Hour", hourly, better=1),
-            Row(f"Efficiency Gain (against {first})", [r and Estimate(100 * (r - 1)) for r in _others(ratios)], 1, unit="%"),
+            Row(f"Efficiency Gain (against {first})", _others(ratios, gain=True), 1, unit="%"),
         ],
     }
     known = {
@@ -306,8 +306,10 @@ def make_rows(groups: Sequence[Group]) -> dict[str, list[Row]]:
     return {title: rows for title, rows in known.items() if rows}
 
 
-def _others(ratios: Sequence[float | None]) -> list[float | None]:
-    return [None, *ratios[1:]]
+def _others(ratios: Sequence[float | None], gain: bool = False) -> list[Estimate | None]:
+    """Of all groups but the first, which the others are set against."""
+    known = [None if ratio is None else Estimate(100 * (ratio - 1) if gain else ratio) for ratio in ratios[1:]]
+    return [None, *known]
 
 
 def _scaled(value: Estimate | None, factor: float) -> Estimate | None:

@@ -139,11 +139,13 @@ class _ZooLoader(yaml.SafeLoader):
     """Reads what the zoo writes, without running what a stranger may have written: other Python objects become null."""
 
 
+def _sequence(loader: Any, node: Any) -> list[Any]:
+    return loader.construct_sequence(node, deep=True)
+
+
 _ORDERED_DICT = "tag:yaml.org,2002:python/object/apply:collections.OrderedDict"
-_ZooLoader.add_constructor(_ORDERED_DICT, lambda loader, node: dict(loader.construct_sequence(node, deep=True)[0]))
-_ZooLoader.add_constructor(
-    "tag:yaml.org,2002:python/tuple", lambda loader, node: tuple(loader.construct_sequence(node, deep=True))
-)
+_ZooLoader.add_constructor(_ORDERED_DICT, lambda loader, node: dict(_sequence(loader, node)[0]))
+_ZooLoader.add_constructor("tag:yaml.org,2002:python/tuple", lambda loader, node: tuple(_sequence(loader, node)))
 _ZooLoader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: None)
 
 
