@@ -169,19 +169,18 @@ def _find_subject(args: argparse.Namespace) -> Subject:
 def _recognise(model_file: Path) -> str:
     """
     :param model_file: a saved model of any algorithm
-    :return: the algorithm whose arguments and policies it has; of several, the one with the most arguments
+    :return: of the algorithms with its policy the one whose arguments fit best: fewest that it lacks, most that it has
     """
     data = _read_data(model_file)
-    fitting: dict[str, int] = {}
+    unsaved = {"policy", "env", "device", "stats_window_size"}  # under these names
+    fits: dict[str, tuple[int, int]] = {}
     for name, algorithm in ALGOS.items():
-        arguments = [key for key in inspect.signature(algorithm).parameters if not key.startswith("_")]
-        known = set(arguments) - {"env", "policy", "kwargs", "args", "device", "monitor_wrapper", "tensorboard_log"}
-        known -= {"alpha", "supported_action_spaces"}
-        if known <= set(data) and data.get("policy_class") in algorithm.policy_aliases.values():
-            fitting[name] = len(known)
-    if not fitting:
+        arguments = {key for key in inspect.signature(algorithm).parameters if not key.startswith("_")} - unsaved
+        if data.get("policy_class") in algorithm.policy_aliases.values():
+            fits[name] = -len(arguments - set(data)), len(arguments & set(data))
+    if not fits:
         raise UsageError(f"{model_file}: its algorithm cannot be told from the file; name it with --algo")
-    return max(fitting, key=lambda name: fitting[name])
+    return max(fits, key=lambda name: fits[name])
 
 
 def _read_data(model_file: Path) -> dict[str, Any]:
