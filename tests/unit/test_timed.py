@@ -1,4 +1,4 @@
-"""A timed training ends with the first iteration that ends after its time, whatever the algorithm; its schedules follow the time."""
+"""A timed training ends with the first iteration that ends after its time, and its schedules follow the time."""
 
 from pathlib import Path
 from typing import Any
