@@ -509,7 +509,7 @@ def make_panels(groups: Sequence[Group]) -> list[Panel]:
     return [
         panel("Episode reward by steps", "environment steps", reward, by_steps(REWARD)),
         panel("Training speed", clock, "environment steps per second", lambda run: _speed(run, scale)),
-        panel("Policy loss", "environment steps", "policy loss", by_steps(*LOSSES)),
+        panel("Policy loss", "environment steps", "policy loss (each algorithm's own)", by_steps(*LOSSES)),
         panel(
             "Steps against wall clock",
             clock,

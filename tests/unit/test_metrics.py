@@ -58,7 +58,7 @@ def test_the_summary_says_what_the_monitor_files_say(tmp_path: Path) -> None:
 def test_any_algorithm(
     tmp_path: Path, algorithm: type[BaseAlgorithm], env_id: str, kwargs: dict[str, Any], n_updates: int
 ) -> None:
-    model = algorithm("MlpPolicy", env_id, seed=0, **kwargs)  # type: ignore[call-arg,arg-type]
+    model = algorithm("MlpPolicy", env_id, seed=0, **kwargs)
     summary = _train(tmp_path, model, 200, log_interval=1)
     assert (summary["total_timesteps"], summary["total_updates"]) == (200, n_updates)
     assert summary["num_episodes"] >= 1

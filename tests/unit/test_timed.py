@@ -64,7 +64,7 @@ def test_it_ends_with_an_iteration(algorithm: type[PPO], tmp_path: Path) -> None
 def test_other_loops(algorithm: type[BaseAlgorithm], kwargs: dict[str, Any], n_timesteps: int | None) -> None:
     clock = Clock()
     policy = "LinearPolicy" if algorithm is ARS else "MlpPolicy"
-    model = algorithm(policy, "Pendulum-v1", seed=0, **kwargs)  # type: ignore[call-arg]
+    model = algorithm(policy, "Pendulum-v1", seed=0, **kwargs)
     train_for(model, 3.5, lambda: clock.seconds)
     try:
         model.learn(ENDLESS, callback=clock)

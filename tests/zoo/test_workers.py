@@ -55,7 +55,7 @@ def database(tmp_path: Path) -> Iterator[str]:
         yield URL
     finally:
         if server is not None:
-            server.terminate()
+            server.send_signal(signal.SIGINT)  # at once: open connections would hold it up
             server.wait()
         shutil.rmtree(data)
 
@@ -63,9 +63,11 @@ def database(tmp_path: Path) -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_two_workers_one_killed(database: str, tmp_path: Path) -> None:
+    storage = optuna.storages.RDBStorage(database)
+
     def trials() -> list[optuna.trial.FrozenTrial]:
         try:
-            return optuna.load_study(study_name="s", storage=database).trials
+            return optuna.load_study(study_name="s", storage=storage).trials
         except KeyError:  # not there yet
             return []
 
@@ -103,6 +105,7 @@ def test_two_workers_one_killed(database: str, tmp_path: Path) -> None:
             if process is not None and process.poll() is None:
                 process.kill()
                 process.wait()
+        storage.engine.dispose()
 
 
 def _get(url: str) -> str | None:
