@@ -226,6 +226,7 @@ class RunRecorder(BaseCallback):
         n_workers = count_workers(model)
         steps = model.num_timesteps
         planned = self.duration_seconds
+        average = steps / seconds if seconds > 0 else None
         return {
             **self.settings,
             "algorithm": type(model).__name__,
@@ -236,8 +237,8 @@ class RunRecorder(BaseCallback):
             "overshoot_seconds": None if planned is None else max(0.0, seconds - planned),
             "total_timesteps": steps,
             "total_updates": self.n_updates,
-            "avg_fps": steps / seconds if seconds > 0 else None,
-            "final_fps": final_fps(self._marks, steps, seconds),
+            "avg_fps": average,
+            "final_fps": final_fps(self._marks) or average,
             "peak_memory_gb": self.peak_memory / 1e9,
             **_mean_and_std("initial_reward", self.first_rewards),
             **_mean_and_std("final_reward", self.last_rewards),
@@ -279,13 +280,14 @@ class RunRecorder(BaseCallback):
         return summary
 
 
-def final_fps(marks: Sequence[tuple[int, float]], steps: int, seconds: float) -> float | None:
+def final_fps(marks: Sequence[tuple[int, float]]) -> float | None:
     """
     :param marks: steps and seconds at each logging step
-    :param steps: all steps
-    :param seconds: all seconds
-    :return: steps per second in the last tenth of the time, or on the whole if nothing was logged before it
+    :return: steps per second in the last tenth of the logged time, or in all of it if nothing was logged before that
     """
+    if not marks:
+        return None
+    steps, seconds = marks[-1]
     before = [mark for mark in marks if mark[1] <= (1 - FINAL_SHARE) * seconds]
     first_steps, first_seconds = before[-1] if before else (0, 0.0)
     return (steps - first_steps) / (seconds - first_seconds) if seconds > first_seconds else None

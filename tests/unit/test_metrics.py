@@ -119,9 +119,10 @@ def test_memory_counts_the_children() -> None:
 
 
 def test_final_fps() -> None:
-    marks = [(100, 1.0), (200, 2.0), (900, 9.0)]
-    assert final_fps(marks, 1100, 10.0) == pytest.approx(200)  # the average is 110
-    assert final_fps([], 1100, 10.0) == pytest.approx(110)
+    marks = [(100, 1.0), (200, 2.0), (900, 9.0), (1100, 10.0)]
+    assert final_fps(marks) == pytest.approx(200)  # the average is 110
+    assert final_fps([(1100, 10.0)]) == pytest.approx(110)
+    assert final_fps([]) is None
 
 
 def test_the_config_is_plain_yaml(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ TRAIN += ["--n-evaluations", "1", "--eval-episodes", "1", "-params", "n_envs:2"]
 
 
 def _wait(is_done: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 400
     while not is_done():
         assert time.monotonic() < deadline, what
         time.sleep(0.3)
