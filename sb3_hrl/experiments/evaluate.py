@@ -4,7 +4,7 @@ import argparse
 import inspect
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,8 +122,6 @@ def run(args: argparse.Namespace) -> int:
             env.close()
         results[name] = {**summarise(episodes, args.seed), "seconds": seconds, "env_kwargs": env_kwargs, **episodes._asdict()}
         print(describe(name, results[name], args.deterministic))
-    if args.video is not None or args.film is not None:
-        _film(subject, args, next(iter(settings.values())))
     first = next(iter(results.values()))
     report = {
         "algorithm": subject.algo,
@@ -137,7 +135,9 @@ def run(args: argparse.Namespace) -> int:
         "machine": describe_machine(),
     }
     write_atomically(subject.report_file, json.dumps(report, indent=1) + "\n")
-    print(f"Written to {subject.report_file}")
+    print(f"Written to {subject.report_file}", flush=True)
+    if args.video is not None or args.film is not None:
+        _film(subject, args, next(iter(settings.values())))
     return 0
 
 
@@ -364,7 +364,8 @@ def describe(name: str, result: Mapping[str, Any], deterministic: bool) -> str:
 def _film(subject: Subject, args: argparse.Namespace, env_kwargs: Mapping[str, Any]) -> None:
     import imageio.v3 as imageio
 
-    frames, fps = film_episode(subject, args.seed, args.deterministic, args.device, env_kwargs)
+    n_pictures = FILM_FRAMES if args.video is None else None
+    frames, fps = film_episode(subject, args.seed, args.deterministic, args.device, env_kwargs, n_pictures)
     if args.video is not None:
         from moviepy.video.io.ImageSequenceClip import ImageSequenceClip
 
@@ -374,13 +375,16 @@ def _film(subject: Subject, args: argparse.Namespace, env_kwargs: Mapping[str, A
             clip.write_videofile(str(args.video), logger=None)
         print(f"Video: {args.video} ({len(frames)} frames)")
     if args.film is not None:
-        chosen = np.linspace(0, len(frames) - 1, min(FILM_FRAMES, len(frames))).round().astype(int)
-        imageio.imwrite(args.film, np.concatenate([frames[index] for index in chosen], axis=1))
+        imageio.imwrite(args.film, np.concatenate([frames[i] for i in _spread(len(frames), FILM_FRAMES)], axis=1))
         print(f"Film strip: {args.film}")
 
 
+def _spread(length: int, n: int) -> list[int]:
+    return np.linspace(0, length - 1, min(n, length)).round().astype(int).tolist()
+
+
 def film_episode(
-    subject: Subject, seed: int, deterministic: bool, device: str, env_kwargs: Mapping[str, Any]
+    subject: Subject, seed: int, deterministic: bool, device: str, env_kwargs: Mapping[str, Any], n_pictures: int | None
 ) -> tuple[list[np.ndarray], float]:
     """
     :param subject: what is filmed
@@ -388,23 +392,36 @@ def film_episode(
     :param deterministic: the likeliest action instead of a drawn one
     :param device: where the model runs
     :param env_kwargs: arguments of the environment
-    :return: the pictures of its first episode [height, width, 3], and how many make a second
+    :param n_pictures: how many, spread over the episode, which is then played twice, since a picture may cost more than all of
+        its steps; None for one at each step
+    :return: the pictures of the first episode [height, width, 3], and how many steps make a second
     """
-    set_random_seed(seed)
-    env = make_env(subject, 1, seed, env_kwargs, render=True)
-    frames: list[np.ndarray] = []
-    take: Callable[[], Any] = env.render
-    try:
-        model = load_model(subject, env, seed, device)
-        obs, state, starts = env.reset(), None, np.ones(1, dtype=bool)
-        while len(frames) < MAX_FRAMES and not (frames and starts[0]):
-            picture = take()
-            if picture is None:
-                raise UsageError(f"{subject.env_id} gives no pictures: it knows no render_mode 'rgb_array'")
-            frames.append(np.asarray(picture))
-            actions, state = model.predict(obs, state=state, episode_start=starts, deterministic=deterministic)  # type: ignore[arg-type]
-            obs, _, starts, _ = env.step(actions)
-        fps = (env.get_attr("metadata")[0] or {}).get("render_fps", 30)
-    finally:
-        env.close()
-    return frames, float(fps)
+
+    def play_once(steps: Container[int]) -> tuple[int, list[np.ndarray], float]:
+        set_random_seed(seed)
+        env = make_env(subject, 1, seed, env_kwargs, render=True)
+        frames: list[np.ndarray] = []
+        try:
+            model = load_model(subject, env, seed, device)
+            obs, state, starts, step = env.reset(), None, np.ones(1, dtype=bool), 0
+            while step < MAX_FRAMES and not (step and starts[0]):
+                if step in steps:
+                    frames.append(_take_picture(subject, env))
+                actions, state = model.predict(obs, state=state, episode_start=starts, deterministic=deterministic)  # type: ignore[arg-type]
+                obs, _, starts, _ = env.step(actions)
+                step += 1
+            return step, frames, float((env.get_attr("metadata")[0] or {}).get("render_fps", 30))
+        finally:
+            env.close()
+
+    every = range(MAX_FRAMES)
+    steps = every if n_pictures is None else _spread(play_once(())[0], n_pictures)
+    _, frames, fps = play_once(steps)
+    return frames, fps
+
+
+def _take_picture(subject: Subject, env: VecEnv) -> np.ndarray:
+    picture = env.render()
+    if picture is None:
+        raise UsageError(f"{subject.env_id} gives no pictures: it knows no render_mode 'rgb_array'")
+    return np.asarray(picture)

@@ -294,6 +294,10 @@ def test_video_and_film(trained: Path, tmp_path: Path) -> None:
     strip = imageio.imread(film)
     assert strip.shape[1] == 8 * frames.shape[2]
     assert strip.std() > 10
+    # Alone, it is made of the same pictures, and takes only these.
+    alone = tmp_path / "alone.png"
+    assert main(["evaluate", str(run), "--n-episodes", "1", "--film", str(alone)]) == 0
+    assert np.array_equal(imageio.imread(alone), strip)
 
 
 # --- compare
