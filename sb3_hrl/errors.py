@@ -1,4 +1,8 @@
-"""The errors that are not bad input (bad input is a ``ValueError``)."""
+"""The errors that are not bad input to a function (that is a ``ValueError``)."""
+
+
+class UsageError(Exception):
+    """Something that the user of a command has to mend. The message is one sentence, with the remedy."""
 
 
 class NativeError(RuntimeError):

@@ -37,7 +37,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
-from sb3_hrl.experiments.bench import describe_machine
+from sb3_hrl.experiments.machine import describe_machine
 from sb3_hrl.hppo import HPPO
 from sb3_hrl.registry import get_spec
 from sb3_hrl.vec_env import NativeVecEnv

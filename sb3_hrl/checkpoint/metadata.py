@@ -25,6 +25,8 @@ _PACKAGES = ("torch", "mujoco", "stable-baselines3", "gymnasium", "numpy", "sb3-
 # Attributes of an algorithm that are its state or its surroundings, not what somebody chose.
 _NOT_CHOSEN = {
     "lineage",
+    "training_seconds",
+    "training_record",
     "num_timesteps",
     "start_time",
     "tensorboard_log",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch as th
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
 from stable_baselines3.common.utils import configure_logger
@@ -143,13 +143,13 @@ class Resumable(OnPolicyAlgorithm):
             self._custom_logger = self._custom_logger and not is_own_logger
 
     def _init_callback(self, callback: MaybeCallback, progress_bar: bool = False) -> BaseCallback:
-        callback = super()._init_callback(callback, progress_bar)
-        if self._rest is not None:
-            restoring = _Restore()
-            restoring.init_callback(self)
-            restoring.root = callback
-            callback = super()._init_callback([restoring, callback])
-        return callback
+        if self._rest is None:
+            return super()._init_callback(callback, progress_bar)
+        if not isinstance(callback, list):
+            callback = [callback if isinstance(callback, BaseCallback) else ConvertCallback(callback)]
+        restoring = _Restore()
+        restoring.root = super()._init_callback([restoring, *callback], progress_bar)
+        return restoring.root
 
 
 class _Restore(BaseCallback):

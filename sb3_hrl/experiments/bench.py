@@ -2,19 +2,14 @@
 
 import importlib.util
 import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-import torch as th
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -23,6 +18,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
 from sb3_hrl import native
+from sb3_hrl.experiments.machine import describe_machine
 from sb3_hrl.hppo import HPPO
 from sb3_hrl.vec_env import NativeVecEnv
 
@@ -249,21 +245,6 @@ def _plot_scaling(rows: Sequence[Scaling], plot_file: str) -> None:
         axes.legend()
     figure.savefig(plot_file, dpi=120)
     plt.close(figure)
-
-
-def describe_machine() -> dict[str, Any]:
-    """
-    :return: date, processor, and the versions of what is measured
-    """
-    packages = ("torch", "mujoco", "stable-baselines3", "gymnasium", "numpy", "sb3-hrl")
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "processor": platform.processor() or platform.machine(),
-        "available_cpus": native.load().available_cpus(),
-        "torch_threads": th.get_num_threads(),
-        "load_average": os.getloadavg()[0],
-        "versions": {name: version(name) for name in packages},
-    }
 
 
 # --- the contestants

@@ -1,9 +1,21 @@
 """``sb3-hrl``: the commands that the zoo does not have."""
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from sb3_hrl.errors import MissingExtraError, UsageError
+from sb3_hrl.experiments.options import count, positive
+
+# Commands that are modules of that name: ``add_arguments`` says what they take, ``run`` does it.
+WITH_MODULE = {
+    "train": "train for a time or for steps, any algorithm on any environment, with metrics and a summary",
+    "evaluate": "play episodes with a run's model, or with any saved model",
+    "compare": "tables and plots of several runs side by side",
+    "doctor": "what works on this machine, and what to do about the rest",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -11,7 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     :param argv: the arguments; those of the process by default
     :return: the exit code
     """
-    parser = argparse.ArgumentParser(prog="sb3-hrl", description="Plug-ins for Stable-Baselines3 and rl-zoo3.")
+    parser = argparse.ArgumentParser(
+        prog="sb3-hrl", description="Plug-ins for Stable-Baselines3 and rl-zoo3.", allow_abbrev=False
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     commands.add_parser("plugins", help="list what is registered, from where, and whether it loads")
@@ -22,10 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     quickstart = commands.add_parser("quickstart", help="train the default agent, and show it before and after")
     quickstart.add_argument(
-        "--n-timesteps", type=_positive, default=None, help="decisions to train for (default: about a minute)"
+        "--n-timesteps", type=positive, default=None, help="decisions to train for (default: about a minute)"
     )
     quickstart.add_argument(
-        "--n-episodes", type=_positive, default=20, help="episodes to evaluate before and after (default: 20)"
+        "--n-episodes", type=positive, default=20, help="episodes to evaluate before and after (default: 20)"
     )
     quickstart.add_argument("--seed", type=int, default=1, help="seed of the training and of both evaluations (default: 1)")
     quickstart.add_argument("-f", "--log-folder", default="logs", help="where the run goes (default: logs)")
@@ -40,8 +54,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     ):
         _add_bench_options(bench.add_parser(name, help=text, description=text), name, has_learning)
 
-    args = parser.parse_args(argv)
+    for name, text in WITH_MODULE.items():
+        commands.add_parser(name, help=text, add_help=False)
+
+    args, rest = parser.parse_known_args(argv)
     # Each command is imported when it is called: `plugins` must work where torch does not.
+    if args.command in WITH_MODULE:
+        return _run_module(args.command, rest)
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if args.command == "plugins":
         from sb3_hrl.experiments.plugins import list_plugins
 
@@ -57,24 +78,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_quickstart(args.log_folder, args.seed, args.n_episodes, args.n_timesteps)
 
 
+def _run_module(name: str, argv: Sequence[str]) -> int:
+    module = importlib.import_module(f"sb3_hrl.experiments.{name}")
+    # No abbreviations: the zoo's --seed is not our --seeds.
+    parser = argparse.ArgumentParser(prog=f"sb3-hrl {name}", description=WITH_MODULE[name], allow_abbrev=False)
+    module.add_arguments(parser)
+    args, rest = parser.parse_known_args(argv)
+    if rest and name != "train":
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    try:
+        return module.run(args, rest) if name == "train" else module.run(args)
+    except (UsageError, MissingExtraError) as error:
+        print(f"sb3-hrl {name}: {error}", file=sys.stderr)
+        return 2
+
+
 def _add_bench_options(parser: argparse.ArgumentParser, name: str, has_learning: bool) -> None:
     parser.add_argument("--env", default="HalfCheetah-v5", help="an environment with a native form (default: HalfCheetah-v5)")
     if name == "num-envs":
         text = "numbers of environments (default: 2 4 8 16 32 64)"
-        parser.add_argument("--n-envs-list", type=_positive, nargs="+", default=[2, 4, 8, 16, 32, 64], metavar="N", help=text)
+        parser.add_argument("--n-envs-list", type=positive, nargs="+", default=[2, 4, 8, 16, 32, 64], metavar="N", help=text)
         parser.add_argument("--plot", default=None, metavar="FILE", help="draw the table into FILE (.png, .svg, .pdf)")
     else:
-        parser.add_argument("--n-envs", type=_positive, default=16, help="number of environments (default: 16)")
-    parser.add_argument("--n-steps", type=_positive, default=128, help="steps of each in a rollout (default: 128)")
-    parser.add_argument(
-        "--net-arch", type=_positive, nargs="+", default=[64, 64], help="layers of the policy (default: 64 64)"
-    )
+        parser.add_argument("--n-envs", type=positive, default=16, help="number of environments (default: 16)")
+    parser.add_argument("--n-steps", type=positive, default=128, help="steps of each in a rollout (default: 128)")
+    parser.add_argument("--net-arch", type=positive, nargs="+", default=[64, 64], help="layers of the policy (default: 64 64)")
     if has_learning:
-        parser.add_argument("--batch-size", type=_positive, default=512, help="minibatch of the learner (default: 512)")
-        parser.add_argument("--n-epochs", type=_positive, default=10, help="epochs of the learner (default: 10)")
-    parser.add_argument("--rounds", type=_positive, default=7, help="rounds that count (default: 7)")
-    parser.add_argument("--warmup", type=_count, default=1, help="rounds before them (default: 1)")
-    parser.add_argument("--total-timesteps", type=_positive, default=None, help="instead of --rounds: at least so many steps")
+        parser.add_argument("--batch-size", type=positive, default=512, help="minibatch of the learner (default: 512)")
+        parser.add_argument("--n-epochs", type=positive, default=10, help="epochs of the learner (default: 10)")
+    parser.add_argument("--rounds", type=positive, default=7, help="rounds that count (default: 7)")
+    parser.add_argument("--warmup", type=count, default=1, help="rounds before them (default: 1)")
+    parser.add_argument("--total-timesteps", type=positive, default=None, help="instead of --rounds: at least so many steps")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="only these contestants")
     parser.add_argument("--json", default=None, metavar="FILE", help="write the figures to FILE")
 
@@ -101,20 +135,6 @@ def _run_bench(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int
         return bench.bench_num_envs(setting, args.n_envs_list, n_rounds, args.warmup, args.only, *files)
     run = bench.bench_rollout if args.bench == "rollout" else bench.bench_train
     return run(setting, bench.Effort(n_rounds(setting.n_total), args.warmup), args.only, args.json)
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"expected a whole number >= 0, got {text}")
-    return number
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number >= 1, got {text}")
-    return number
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ def list_plugins() -> int:
     problems = []
     for group in GROUPS:
         for plugin in plugins(group).values():
-            problem = _problem(plugin)
+            problem = find_problem(plugin)
             table.add_row(group, plugin.name, plugin.distribution, plugin.value, "no" if problem else "yes")
             if problem:
                 problems.append(problem)
@@ -30,7 +30,7 @@ def list_plugins() -> int:
     return 1 if problems else 0
 
 
-def _problem(plugin: Plugin) -> str | None:
+def find_problem(plugin: Plugin) -> str | None:
     """
     :param plugin: a plug-in
     :return: why it cannot be used, or None

@@ -2,7 +2,7 @@
 
 import mujoco
 import numpy as np
-from tqdm.auto import tqdm  # type: ignore[import-untyped]
+from tqdm.auto import tqdm
 
 from sb3_hrl.muscle.interface import MuscleInterface
 from sb3_hrl.muscle.learner import MuscleLearner

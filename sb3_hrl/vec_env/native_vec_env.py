@@ -147,6 +147,11 @@ class NativeVecEnv(BatchVecEnv):
             raise NativeError(f"{where}: the simulation broke down in {MAX_UNSTABLE_IN_A_ROW} episodes in a row")
         warnings.warn(f"{where}: the simulation broke down, and was reset", RuntimeWarning)
 
+    @property
+    def n_threads(self) -> int:
+        """How many threads step the environments."""
+        return self._engine.n_threads
+
     def collect_rollout(
         self, policy: Any, n_steps: int, normalization: ObsNormalization | None, **arguments: Any
     ) -> RolloutResult:

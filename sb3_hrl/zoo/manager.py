@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch as th
 import yaml
 from rl_zoo3.exp_manager import ALGOS, ExperimentManager
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -19,6 +20,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from sb3_hrl.actors import ActorVecEnv
 from sb3_hrl.checkpoint import Checkpointer, CheckpointError, Resumable, UntrustedError, check, compare_with
 from sb3_hrl.errors import MissingExtraError, PluginError
+from sb3_hrl.experiments.metrics import RunRecorder, write_config
 from sb3_hrl.extras import check_extra
 from sb3_hrl.registry import get_spec
 from sb3_hrl.vec_env.recipe import monitor_folder
@@ -37,15 +39,23 @@ class PluginExperimentManager(ExperimentManager):
     """
     Takes the place of ``ExperimentManager`` in every zoo command. For stock algorithms it is the zoo's own, unchanged; for
     plug-ins it finds their YAML, checks it before anything is created, lets ``env_kwargs`` and ``eval_env_kwargs`` of the
-    YAML reach evaluation, takes no stray statistics into a new run, accepts trial 0, and gives a study a heartbeat. The same
-    goes for a stock algorithm on an environment for which ``sb3_hrl/hyperparams`` has an entry of its own, without ``-conf``.
+    YAML reach evaluation, takes no stray statistics into a new run, accepts trial 0, gives a study a heartbeat, records how a
+    run goes, and leaves checkpoints from which it goes on. The same but for the checkpoints goes for a stock algorithm on an
+    environment for which ``sb3_hrl/hyperparams`` has an entry of its own, without ``-conf``.
     """
+
+    # How long a training lasts, in seconds; None if steps decide.
+    duration_seconds: float | None = None
+    recorder: RunRecorder | None = None
+    checkpointer: Checkpointer | None = None
+    # What the checkpoint of ``-i`` says about itself; empty for a new run.
+    resumed: Mapping[str, Any] = {}
 
     @wraps(ExperimentManager.__init__)  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         given = inspect.signature(ExperimentManager).bind(*args, **kwargs).arguments
-        with _clear_errors():
+        with clear_errors():
             check_extra(self.env_name.gym_id)
             hyperparams = self._find_hyperparams(given.get("config"))
             self.is_plugin = hyperparams is not None
@@ -56,11 +66,9 @@ class PluginExperimentManager(ExperimentManager):
                 self.config = str(hyperparams)
             else:
                 self.config = find_config(self.config, hyperparams.parent / "presets")
-        self.checkpointer: Checkpointer | None = None
         self.is_resumable = issubclass(ALGOS[self.algo], Resumable)
-        self.resumed: Mapping[str, Any] = {}
         if self.continue_training and self.is_resumable:
-            with _clear_errors():
+            with clear_errors():
                 self.resumed = self._read_checkpoint()
         if not self.continue_training:
             # Statistics are looked for beside the trained agent. Without one that is the working directory; look into the
@@ -100,7 +108,7 @@ class PluginExperimentManager(ExperimentManager):
             trial = self.load_trial(self.storage, self.study_name, self.trial_id)
             self.custom_hyperparams = {**trial, **(self.custom_hyperparams or {})}
         algorithm = ALGOS[self.algo]
-        with _clear_errors():
+        with clear_errors():
             check_config(
                 self.config, self.env_name.gym_id, algorithm, is_atari=self._is_atari, overrides=self.custom_hyperparams
             )
@@ -121,7 +129,7 @@ class PluginExperimentManager(ExperimentManager):
         except (KeyError, IndexError) as error:
             if not self.is_plugin:
                 raise
-            with _clear_errors():
+            with clear_errors():
                 raise ConfigError(f"error: {storage} has no study {study_name!r} with a trial {trial_id}") from error
 
     @staticmethod
@@ -141,7 +149,7 @@ class PluginExperimentManager(ExperimentManager):
         hyperparams, env_wrapper, callbacks, vec_env_wrapper = super()._preprocess_hyperparams(hyperparams)
         n_done = self.resumed.get("num_timesteps", 0)
         if n_done >= self.n_timesteps:
-            with _clear_errors():
+            with clear_errors():
                 raise ConfigError(
                     f"error: -i {self.trained_agent}: it has {n_done} steps already, so there is nothing left of "
                     f"{self.n_timesteps}: give a larger total with -n"
@@ -154,6 +162,40 @@ class PluginExperimentManager(ExperimentManager):
             vec_env_wrapper = None
         return hyperparams, env_wrapper, callbacks, vec_env_wrapper
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the run leaves metrics and a summary."""
+        return self.is_plugin and not self.optimize_hyperparameters
+
+    def _save_config(self, saved_hyperparams: dict[str, Any]) -> None:
+        super()._save_config(saved_hyperparams)
+        if self.is_recorded:
+            write_config(Path(self.save_path), self._describe(saved_hyperparams))
+        if self.resumed:
+            parents = [{"path": self.trained_agent, "num_timesteps": self.resumed["num_timesteps"]}]
+            text = yaml.safe_dump(parents + self.resumed["resumed_from"], sort_keys=False)
+            Path(self.params_path, "resumed_from.yml").write_text(text)
+
+    def _describe(self, saved_hyperparams: dict[str, Any]) -> dict[str, Any]:
+        # Two runs have the same setting if all of this but the seed and the command is the same.
+        hyperparams = {key: value for key, value in saved_hyperparams.items() if key not in ("n_timesteps", "n_envs")}
+        timed = self.duration_seconds is not None
+        return {
+            "algo": self.algo,
+            "env": self.env_name.gym_id,
+            "seed": self.seed,
+            "command": " ".join(sys.orig_argv),
+            "arguments": sys.argv[1:],
+            **({"duration_seconds": self.duration_seconds} if timed else {"n_timesteps": self.n_timesteps}),
+            "n_envs": self.n_envs,
+            "vec_env": getattr(self.vec_env_class, "func", self.vec_env_class).__name__,
+            "env_kwargs": self.env_kwargs,
+            "eval_env_kwargs": self.eval_env_kwargs,
+            "torch_threads": th.get_num_threads(),
+            "device": str(self.device),
+            "hyperparams": {key: hyperparams[key] for key in hyperparams if key not in ("env_kwargs", "eval_env_kwargs")},
+        }
+
     def create_envs(self, n_envs: int, eval_env: bool = False, no_log: bool = False) -> VecEnv:
         # For `vec_env_wrapper: native`, of any algorithm: the folder that the zoo itself chooses.
         with monitor_folder(None if eval_env or no_log else self.save_path):
@@ -162,22 +204,26 @@ class PluginExperimentManager(ExperimentManager):
     # --- checkpoints ----------------------------------------------------------------------------------------------------
 
     def create_callbacks(self) -> None:
-        if not self.is_plugin or not self.is_resumable or self.optimize_hyperparameters:
-            super().create_callbacks()
-            return
-        save_freq, self.save_freq = max(self.save_freq, 0), 0
+        has_checkpoints = self.is_plugin and self.is_resumable and not self.optimize_hyperparameters
+        save_freq = max(self.save_freq, 0)
+        if has_checkpoints:
+            self.save_freq = 0  # the zoo's callback would save in the middle of an iteration
         super().create_callbacks()
-        self.save_freq = save_freq
-        self.checkpointer = Checkpointer(
-            self.save_path,
-            save_freq,
-            keep_last=self.checkpoint_options.get("keep_checkpoints"),
-            save_optimizer=self.checkpoint_options.get("save_optimizer", True),
-            verbose=self.verbose,
-        )
+        if self.is_recorded:
+            settings = {"env": self.env_name.gym_id, "seed": self.seed}
+            self.recorder = RunRecorder(Path(self.save_path), settings, self.duration_seconds)
+            self.callbacks.append(self.recorder)
+        if has_checkpoints:
+            self.checkpointer = Checkpointer(
+                self.save_path,
+                save_freq,
+                keep_last=self.checkpoint_options.get("keep_checkpoints"),
+                save_optimizer=self.checkpoint_options.get("save_optimizer", True),
+                verbose=self.verbose,
+            )
 
     def _maybe_normalize(self, env: VecEnv, eval_env: bool) -> VecEnv:
-        if not self.is_plugin or not self.resumed:
+        if not self.resumed:
             return super()._maybe_normalize(env, eval_env)
         # The statistics are in the checkpoint; a file beside it may belong to another one.
         checkpoint, self.trained_agent = self.trained_agent, os.path.join(self.save_path, "")
@@ -189,7 +235,7 @@ class PluginExperimentManager(ExperimentManager):
     def _load_pretrained_agent(self, hyperparams: dict[str, Any], env: VecEnv) -> BaseAlgorithm:
         if not self.is_plugin:
             return super()._load_pretrained_agent(hyperparams, env)
-        with _clear_errors():
+        with clear_errors():
             try:
                 model: Any = super()._load_pretrained_agent(hyperparams, env)
             except ValueError as error:  # other spaces, other muscles
@@ -201,15 +247,17 @@ class PluginExperimentManager(ExperimentManager):
             model.continues_run = True
         return model
 
-    def _save_config(self, saved_hyperparams: dict[str, Any]) -> None:
-        super()._save_config(saved_hyperparams)
-        if self.is_plugin and self.resumed:
-            parents = [{"path": self.trained_agent, "num_timesteps": self.resumed["num_timesteps"]}]
-            text = yaml.safe_dump(parents + self.resumed["resumed_from"], sort_keys=False)
-            Path(self.params_path, "resumed_from.yml").write_text(text)
-
     def learn(self, model: BaseAlgorithm) -> None:
-        if not self.is_plugin or self.checkpointer is None:
+        has_failed = True
+        try:
+            self._learn(model)
+            has_failed = False
+        finally:
+            if self.recorder is not None:
+                self.recorder.finish(has_failed)
+
+    def _learn(self, model: BaseAlgorithm) -> None:
+        if self.checkpointer is None:
             super().learn(model)
             return
         normalize = model.get_vec_normalize_env()
@@ -223,7 +271,7 @@ class PluginExperimentManager(ExperimentManager):
 
     def save_trained_model(self, model: BaseAlgorithm) -> None:
         super().save_trained_model(model)
-        if self.is_plugin and self.checkpointer is not None:
+        if self.checkpointer is not None:
             # After Ctrl-C the model is somewhere in an iteration; the checkpoint is of its beginning.
             self.checkpointer.save(Path(self.save_path, f"{self.env_name}.zip"))
 
@@ -240,7 +288,7 @@ class PluginExperimentManager(ExperimentManager):
 
 
 @contextmanager
-def _clear_errors() -> Iterator[None]:
+def clear_errors() -> Iterator[None]:
     """What is the user's or a plug-in's to mend ends the command with its message, and no traceback."""
     try:
         yield
