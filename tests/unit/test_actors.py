@@ -364,7 +364,7 @@ def _members(session: int) -> list[int]:
     return members
 
 
-@pytest.mark.parametrize("how", ["normal end", "SIGINT", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("how", ["normal end", "SIGINT", "SIGTERM", "SIGKILL with a stopped actor"])
 def test_nothing_stays(how: str, tmp_path: Path) -> None:
     script = tmp_path / "learner.py"
     script.write_text(LEARNER)
@@ -387,7 +387,9 @@ def test_nothing_stays(how: str, tmp_path: Path) -> None:
             shared = [line for line in maps if "/dev/shm/" in line or "pym-" in line]
             assert shared
             assert all(line.endswith("(deleted)") for line in shared)
-            os.kill(learner.pid, signal.Signals[how])
+            if "stopped" in how:
+                os.kill(max(_members(learner.pid)), signal.SIGSTOP)
+            os.kill(learner.pid, signal.Signals[how.split()[0]])
         out, err = learner.communicate(timeout=60)
     assert ("interrupted" in out) == (how == "SIGINT")
     assert "Traceback" not in err
