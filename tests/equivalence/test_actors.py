@@ -44,6 +44,7 @@ class Case(NamedTuple):
     :param wrapper: around each, with its arguments
     :param norm: arguments of a VecNormalize; None without one
     :param n_stack: frames to stack; 0 for none
+    :param stacks_outside: whether they are stacked after the VecNormalize, as the zoo does it
     :param kwargs: of HPPO
     """
 
@@ -51,6 +52,7 @@ class Case(NamedTuple):
     wrapper: tuple[Any, dict[str, Any]] = (None, {})
     norm: dict[str, Any] | None = None
     n_stack: int = 0
+    stacks_outside: bool = False
     kwargs: dict[str, Any] = {}  # noqa: RUF012
 
 
@@ -63,6 +65,8 @@ CASES = {
     "annealed hold": Case("Hopper-v5", HOLD, {}),
     "state-dependent noise": Case("Hopper-v5", kwargs={"use_sde": True, "sde_sample_freq": 8}),
     "frames": Case("CartPole-v1", norm={}, n_stack=3),
+    # Lock-step freezes statistics only of the outermost VecNormalize; here they never learn.
+    "frames of statistics": Case("CartPole-v1", norm={"training": False}, n_stack=3, stacks_outside=True),
     "dictionary": Case("CartPole-v1", (DictEnv, {"shape": (3,)}), {"norm_obs_keys": ["vector"]}, kwargs=MULTI_INPUT),
     "images": Case("CartPole-v1", (DictEnv, {"shape": (36, 36, 1)}), kwargs=MULTI_INPUT),
 }
@@ -74,10 +78,14 @@ def _make(case: Case, cls: type[HPPO] = HPPO, start_index: int = 0, n_envs: int 
     env: Any = make_vec_env(
         case.env_id, n_envs, seed, start_index, wrapper_class=wrapper, wrapper_kwargs=wrapper_kwargs, vec_env_cls=vec_env_cls
     )
-    if case.n_stack:
+    if case.n_stack and not case.stacks_outside:
         env = VecFrameStack(env, case.n_stack)
     if case.norm is not None:
         env = VecNormalize(env, **case.norm)
+        env.ret_rms.var = np.array(4.0)
+    if case.stacks_outside:
+        env.obs_rms.mean += 0.1
+        env = VecFrameStack(env, case.n_stack)
     settings = {"n_steps": N_STEPS, "batch_size": 64, "n_epochs": 2, "device": "cpu", "freeze_normalization": True}
     model = cls(env=env, seed=seed, **{"policy": "MlpPolicy", **settings, **case.kwargs, **kwargs})
     env.seed(seed + start_index)
@@ -166,11 +174,10 @@ def test_each_actor_collects_what_lockstep_does_over_its_share() -> None:
             assert name == "n_held" or not np.array_equal(ours[part], ours[::-1][part])
 
 
-@pytest.mark.parametrize("n_actors", [2, 4])
-def test_a_seed_gives_one_result(n_actors: int) -> None:
+def test_a_seed_gives_one_result() -> None:
     models = []
     for seed in (3, 3, 4):
-        models.append(_make(CASES["annealed hold"], n_actors=n_actors, seed=seed))
+        models.append(_make(CASES["annealed hold"], n_actors=2, seed=seed))
         _learn(models[-1], 3)
     assert differences(models[0], models[1]) == []
     assert "buffer.actions" in differences(models[0], models[2])
