@@ -19,4 +19,5 @@ if [ ! -e "$venv/ready" ]; then
     touch "$venv/ready"
 fi
 shift
+export RAY_AUTH_MODE=disabled
 cd "$here" && exec "$venv/bin/python" "$script" "$@"
