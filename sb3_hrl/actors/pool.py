@@ -26,8 +26,8 @@ from sb3_hrl.wrappers import ActionHold
 # an actor that gives no sign of life: a learner that was away, or stopped, must not blame the actors for it.
 _LOOK_SECONDS = 0.25
 _MAX_LOOK_SECONDS = 1.0
-# Imports and environments take their time when an actor starts.
-_START_FACTOR = 4
+# How much of the time-out may pass: what is left is for the looks, which are apart. Starting takes longer than a step.
+_PATIENCE, _START_PATIENCE = 0.9, 4.0
 _CLOSE_SECONDS = 5.0
 
 
@@ -298,7 +298,7 @@ class ActorPool:
         else:
             worker.quiet_seconds += min(now - worker.last_look, _MAX_LOOK_SECONDS)
         worker.n_beats, worker.last_look = n_beats, now
-        return worker.quiet_seconds > self._timeout * (_START_FACTOR if worker.reset_obs is None else 1)
+        return worker.quiet_seconds > self._timeout * (_START_PATIENCE if worker.reset_obs is None else _PATIENCE)
 
     def _take(self, worker: _Worker, kind: str, content: Any) -> None:
         if kind == READY:

@@ -1,13 +1,13 @@
 """An actor in a process of its own, and the two ends of the connection to it."""
 
+import ctypes
 import os
 import pickle
 import signal
 import sys
-import threading
 import traceback
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import Connection, wait
+from multiprocessing import forkserver, get_context
+from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +23,7 @@ READY, REPORT, ERROR = "ready", "report", "error"
 # the middle of one never keeps the learner waiting for the rest.
 _PART = 16_000
 _LAST, _MORE = b"\0", b"\1"
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def preload() -> None:
@@ -69,7 +70,7 @@ def run_process(
     The whole life of an actor's process; the parameters are those of ``start_process``, with its own end of the connection.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the learner
-    threading.Thread(target=_end_with_the_learner, daemon=True).start()
+    _end_with_the_learner()
     th.set_num_threads(1)
     try:
         Actor(cloudpickle.loads(spec), start).run(weights, _Sink(start.actor, connection, slots, control))
@@ -81,10 +82,12 @@ def run_process(
 
 
 def _end_with_the_learner() -> None:
-    learner = parent_process()
-    assert learner is not None
-    wait([learner.sentinel])
-    os._exit(1)
+    """
+    The fork server ends when nobody is left who could ask it for a process. So actors renounce that, and let the kernel kill
+    them when the server has followed the learner: even those that are stopped, or stuck where no Python code runs.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
 
 
 class _Sink:

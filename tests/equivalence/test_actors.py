@@ -44,6 +44,7 @@ class Case(NamedTuple):
     :param wrapper: around each, with its arguments
     :param norm: arguments of a VecNormalize; None without one
     :param n_stack: frames to stack; 0 for none
+    :param stacks_outside: whether they are stacked after the VecNormalize, as the zoo does it
     :param kwargs: of HPPO
     """
 
@@ -51,6 +52,7 @@ class Case(NamedTuple):
     wrapper: tuple[Any, dict[str, Any]] = (None, {})
     norm: dict[str, Any] | None = None
     n_stack: int = 0
+    stacks_outside: bool = False
     kwargs: dict[str, Any] = {}  # noqa: RUF012
 
 
@@ -63,6 +65,8 @@ CASES = {
     "annealed hold": Case("Hopper-v5", HOLD, {}),
     "state-dependent noise": Case("Hopper-v5", kwargs={"use_sde": True, "sde_sample_freq": 8}),
     "frames": Case("CartPole-v1", norm={}, n_stack=3),
+    # Lock-step freezes statistics only of the outermost VecNormalize; here they never learn.
+    "frames of statistics": Case("CartPole-v1", norm={"training": False}, n_stack=3, stacks_outside=True),
     "dictionary": Case("CartPole-v1", (DictEnv, {"shape": (3,)}), {"norm_obs_keys": ["vector"]}, kwargs=MULTI_INPUT),
     "images": Case("CartPole-v1", (DictEnv, {"shape": (36, 36, 1)}), kwargs=MULTI_INPUT),
 }
@@ -74,10 +78,14 @@ def _make(case: Case, cls: type[HPPO] = HPPO, start_index: int = 0, n_envs: int 
     env: Any = make_vec_env(
         case.env_id, n_envs, seed, start_index, wrapper_class=wrapper, wrapper_kwargs=wrapper_kwargs, vec_env_cls=vec_env_cls
     )
-    if case.n_stack:
+    if case.n_stack and not case.stacks_outside:
         env = VecFrameStack(env, case.n_stack)
     if case.norm is not None:
         env = VecNormalize(env, **case.norm)
+        env.ret_rms.var = np.array(4.0)
+    if case.stacks_outside:
+        env.obs_rms.mean += 0.1
+        env = VecFrameStack(env, case.n_stack)
     settings = {"n_steps": N_STEPS, "batch_size": 64, "n_epochs": 2, "device": "cpu", "freeze_normalization": True}
     model = cls(env=env, seed=seed, **{"policy": "MlpPolicy", **settings, **case.kwargs, **kwargs})
     env.seed(seed + start_index)

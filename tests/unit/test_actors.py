@@ -68,7 +68,8 @@ def test_weights_are_never_torn() -> None:
     writer = multiprocessing.get_context("forkserver").Process(target=_write_all_the_time, args=(weights, size), daemon=True)
     writer.start()
     try:
-        versions, n_torn = [], 0
+        versions: list[int] = []
+        n_torn = 0
         # So long that somebody who did not care would have met the writer at work, which is the rest of this test.
         while len(versions) < 20 or n_torn == 0:
             version = weights.read(arrays, versions[-1] if versions else 0)
@@ -155,9 +156,9 @@ def test_actors_wait_when_their_places_are_full() -> None:
         first, second = pool.get(), pool.get()
         with pytest.raises(RuntimeError, match="no actor has anything to do"):
             pool.get()
-        obs = first.obs.copy()  # type: ignore[union-attr]
+        obs = np.array(first.obs)
         time.sleep(0.2)
-        assert np.array_equal(first.obs, obs)
+        assert np.array_equal(np.asarray(first.obs), obs)
         pool.release(first)
         assert pool.get().actor == first.actor
         assert {first.actor, second.actor} == {0, 1}
@@ -175,7 +176,7 @@ def test_timeouts_and_infos() -> None:
         ends = np.array([4, 9, 14])
         assert np.array_equal(np.nonzero(trajectory.dones)[0], ends)
         assert np.array_equal(trajectory.timeouts, trajectory.dones)
-        assert np.array_equal(trajectory.terminal_obs, np.full((3, 2), (5, 0)))
+        assert np.array_equal(np.asarray(trajectory.terminal_obs), np.full((3, 2), (5, 0)))
         assert np.array_equal(trajectory.obs[5, 0], (0, 5))  # type: ignore[index]
         assert [(step, index, info["episode"]["r"]) for step, index, info in trajectory.infos] == [(s, 0, 15.0) for s in ends]
         assert trajectory.rewards[:5, 0].tolist() == [1, 2, 3, 4, 5]  # no bootstrap
@@ -363,7 +364,7 @@ def _members(session: int) -> list[int]:
     return members
 
 
-@pytest.mark.parametrize("how", ["normal end", "SIGINT", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("how", ["normal end", "SIGINT", "SIGTERM", "SIGKILL with a stopped actor"])
 def test_nothing_stays(how: str, tmp_path: Path) -> None:
     script = tmp_path / "learner.py"
     script.write_text(LEARNER)
@@ -386,7 +387,9 @@ def test_nothing_stays(how: str, tmp_path: Path) -> None:
             shared = [line for line in maps if "/dev/shm/" in line or "pym-" in line]
             assert shared
             assert all(line.endswith("(deleted)") for line in shared)
-            os.kill(learner.pid, signal.Signals[how])
+            if "stopped" in how:
+                os.kill(max(_members(learner.pid)), signal.SIGSTOP)
+            os.kill(learner.pid, signal.Signals[how.split()[0]])
         out, err = learner.communicate(timeout=60)
     assert ("interrupted" in out) == (how == "SIGINT")
     assert "Traceback" not in err
@@ -406,11 +409,11 @@ def test_without_actors_it_is_an_ordinary_vec_env() -> None:
     assert "_local" not in vars(env)  # nothing was built to be stepped
     assert env.get_attr("spec") == twin.get_attr("spec")
     assert env.env_is_wrapped(ActionHold) == [False] * 3
-    assert np.array_equal(env.reset(), twin.reset())
+    assert np.array_equal(np.asarray(env.reset()), np.asarray(twin.reset()))
     for _ in range(5):
         actions = np.stack([env.action_space.sample() for _ in range(3)])
         for ours, theirs in zip(env.step(actions)[:3], twin.step(actions)[:3], strict=True):
-            assert np.array_equal(ours, theirs)
+            assert np.array_equal(np.asarray(ours), np.asarray(theirs))
     env.set_attr("marker", 5)
     assert env.get_attr("marker", [1]) == [5]
     assert env.env_method("get_wrapper_attr", "spec") == twin.get_attr("spec")
