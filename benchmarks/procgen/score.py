@@ -11,7 +11,6 @@ same figure of OpenAI's three runs (train-procgen, ``results/easy-all-run*``, pr
 import argparse
 import statistics
 import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
@@ -21,10 +20,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import safe_mean
 from stable_baselines3.common.vec_env import VecNormalize
 
-import sb3_hrl
 from sb3_hrl.experiments.bench import write_report
 from sb3_hrl.hppo import HPPO
-from sb3_hrl.zoo.validation import normalise
+from sb3_hrl.zoo.validation import HYPERPARAMS, normalise
 from sb3_hrl_plugins.procgen import GAMES
 from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv
 
@@ -69,8 +67,8 @@ def make_model(game: str, seed: int) -> HPPO:
     :param seed: of everything
     :return: ``hppo`` with its hyperparameters for the game, on all levels
     """
-    path = Path(sb3_hrl.__file__).parent / "hyperparams" / "hppo.yml"
-    section: dict[str, Any] = normalise(yaml.safe_load(path.read_text())[f"procgen-{game}-v0"], HPPO)
+    document = yaml.safe_load((HYPERPARAMS / "hppo.yml").read_text())
+    section: dict[str, Any] = normalise(document[f"procgen-{game}-v0"], HPPO)
     for key in ("env_kwargs", "eval_env_kwargs", "vec_env_wrapper", "n_timesteps"):
         del section[key]
     venv = ProcgenVecEnv(game, section.pop("n_envs"), {"distribution_mode": "easy"})

@@ -14,14 +14,12 @@ from rich.progress import track
 from rich.table import Table
 from stable_baselines3.common.env_util import make_vec_env
 
-import sb3_hrl
 from sb3_hrl.experiments.bench import GOOD_ENOUGH, describe_machine, get_console
 from sb3_hrl.extras import check_extra
 from sb3_hrl.hppo import HPPO
 from sb3_hrl.registry import VEC_ENVS, register_envs, resolve, suggest
-from sb3_hrl.zoo.validation import check_config, find_config, normalise, read_section
+from sb3_hrl.zoo.validation import HYPERPARAMS, check_config, find_config, normalise, read_section
 
-HYPERPARAMS = Path(sb3_hrl.__file__).parent / "hyperparams"
 # Keys that are the zoo's and not the algorithm's.
 _ZOO_KEYS = ("n_envs", "n_timesteps", "vec_env_wrapper", "env_kwargs", "eval_env_kwargs", "normalize", "n_steps", "batch_size")
 

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +21,10 @@ from sb3_hrl.vec_env.recipe import monitor_folder
 from sb3_hrl.zoo.hook import LazyAlgorithms
 from sb3_hrl.zoo.samplers import MUSCLE_KWARGS
 from sb3_hrl.zoo.tuning import heartbeat_studies
-from sb3_hrl.zoo.validation import ConfigError, check_config, find_config, normalise, read_section
+from sb3_hrl.zoo.validation import HYPERPARAMS, ConfigError, check_config, find_config, normalise, read_section
 
 if TYPE_CHECKING:
     import optuna
-
-HYPERPARAMS = Path(str(files("sb3_hrl"))) / "hyperparams"
 
 
 class PluginExperimentManager(ExperimentManager):

@@ -27,6 +27,8 @@ from sb3_hrl.errors import PluginError
 from sb3_hrl.registry import VEC_ENVS, WRAPPERS, import_dotted, resolve, suggest
 from sb3_hrl.yaml_lines import LineMapping, LineSequence, Problem, UnreadableError, line_of, load_yaml, show
 
+# The files of this package: one for each algorithm, plug-in or the zoo's own, and `presets`.
+HYPERPARAMS = Path(__file__).parents[1] / "hyperparams"
 # What the zoo passes to the constructor by itself, and the option that sets it.
 _ZOO_ARGUMENTS = {
     "env": "--env",

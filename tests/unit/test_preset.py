@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from sb3_hrl.experiments.cli import main
-from sb3_hrl.experiments.preset import HYPERPARAMS, Rate, choose
+from sb3_hrl.experiments.preset import Rate, choose
 from sb3_hrl.hppo import HPPO
-from sb3_hrl.zoo.validation import check_config
+from sb3_hrl.zoo.validation import HYPERPARAMS, check_config
 
 SMALL = ["--n-envs-list", "2", "--n-threads-list", "1", "--rounds", "1"]
 

@@ -22,7 +22,7 @@ from sb3_hrl_plugins.procgen import GAMES
 from sb3_hrl_plugins.procgen.game import MODES, Game
 from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv, procgen
 
-EASY = {"distribution_mode": "easy"}
+EASY: dict[str, Any] = {"distribution_mode": "easy"}
 MESSAGE = r"needs Procgen.s games, which come with the extra \"procgen\": pip install \"sb3-hrl\[procgen\]\""
 FIND_SPEC = importlib.util.find_spec
 
@@ -201,7 +201,8 @@ def test_a_state_goes_on_bit_for_bit(game: str) -> None:
     second.set_state(states)
     assert np.array_equal(_play(second, 1, 1)[0][0][1], expected[0][0][1])
     assert not np.array_equal(again, expected[0][0])
-    first.close(), second.close()
+    first.close()
+    second.close()
 
 
 def test_a_state_goes_on_in_another_process(tmp_path: Path) -> None:
@@ -247,7 +248,8 @@ def test_a_state_of_something_else_is_refused() -> None:
     # The first one was good, and has not been set either.
     assert venv.get_state() == states
     assert np.array_equal(before, venv._obs)
-    hard.close(), venv.close()
+    hard.close()
+    venv.close()
 
 
 def test_a_single_environment_goes_on_bit_for_bit() -> None:
@@ -282,7 +284,8 @@ def test_the_swap_keeps_seeds_and_monitor_files(tmp_path: Path, vec_env_cls: Any
     plain = make_vec_env("procgen-bossfight-v0", **kwargs)
     assert np.array_equal(np.asarray(swapped.reset()), np.asarray(plain.reset()))
     _play(swapped, 200, 0)
-    swapped.close(), plain.close()
+    swapped.close()
+    plain.close()
     assert len((tmp_path / "1.monitor.csv").read_text().splitlines()) > 3
 
 
