@@ -18,6 +18,7 @@ from sb3_hrl.errors import MissingExtraError
 from sb3_hrl.extras import check_extra
 from sb3_hrl.vec_env.recipe import monitor_folder
 from sb3_hrl.wrappers import ActionHold
+from sb3_hrl.zoo.validation import ConfigError, check_env_kwargs
 from sb3_hrl_plugins.procgen import GAMES
 from sb3_hrl_plugins.procgen.game import MODES, Game
 from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv, procgen
@@ -106,6 +107,14 @@ def test_what_procgen_would_die_of_is_refused(options: dict[str, Any], message: 
     ):
         with pytest.raises(ValueError, match=message):
             make()
+
+
+def test_a_config_s_options_are_checked_before_anything_is_built() -> None:
+    check_env_kwargs("procgen-maze-v0", "env_kwargs", {"distribution_mode": "memory", "num_levels": 3})
+    check_env_kwargs("procgen-maze-v0", "env_kwargs", None)
+    check_env_kwargs("CartPole-v1", "env_kwargs", {"anything": 1})  # it has no check of its own
+    with pytest.raises(ConfigError, match="error: eval_env_kwargs: procgen-maze-v0: distribution_mode: expected 'easy'"):
+        check_env_kwargs("procgen-maze-v0", "eval_env_kwargs", {"distribution_mode": "extreme"})
 
 
 def test_the_number_of_environments_is_checked() -> None:

@@ -40,8 +40,11 @@ def test_the_zoo_s_own_algorithms_find_our_entries(tmp_path: Path) -> None:
     assert "rl_zoo3/hyperparams/ppo.yml" in process.stdout
 
 
-def test_bad_options_are_named(tmp_path: Path) -> None:
+def test_bad_options_are_named_and_nothing_is_created(tmp_path: Path) -> None:
     process = run_zoo(
-        "train", "--algo", "hppo", *COINRUN, "-n", "64", *SMALL, "--env-kwargs", "start_level:5", cwd=tmp_path, returncode=1
+        "train", "--algo", "hppo", *COINRUN, "-n", "64", *SMALL, "--env-kwargs", "start_level:5", cwd=tmp_path, returncode=2
     )
-    assert "procgen-coinrun-v0: start_level: 5 would have no effect, since num_levels is 0" in process.stderr
+    assert (
+        "error: env_kwargs: procgen-coinrun-v0: start_level: 5 would have no effect, since num_levels is 0" in process.stderr
+    )
+    assert list(tmp_path.iterdir()) == []
