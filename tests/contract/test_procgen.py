@@ -252,7 +252,7 @@ def test_a_seed_is_replayed(game: str) -> None:
 def test_threads_change_nothing() -> None:
     results = []
     for n_threads in (1, 2, 3):
-        venv = ProcgenVecEnv("bossfight", 5, {"distribution_mode": "easy"}, n_threads=n_threads)
+        venv: Any = ProcgenVecEnv("bossfight", 5, {"distribution_mode": "easy"}, n_threads=n_threads)
         venv.seed(1)
         frames = [venv.reset()]
         frames += [venv.step(actions)[0] for _, actions in zip(range(100), _actions(n_envs=5), strict=False)]
