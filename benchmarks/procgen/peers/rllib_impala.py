@@ -1,8 +1,8 @@
 """
 RLlib's IMPALA on Procgen: its samples per second, in an environment of its own (``benchmarks/procgen/peers/run.sh rllib``).
 
-The Nature network, 32 environments in two runners, unrolls of 128 steps, minibatches of 1024: what ``benchmarks.procgen.speed``
-gives ours.
+The Nature network, 32 environments in two runners, unrolls of 128 steps, minibatches of 1024: as ``benchmarks.procgen.speed``
+has it for ours.
 """
 
 import argparse

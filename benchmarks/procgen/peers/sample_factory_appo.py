@@ -2,7 +2,8 @@
 Sample Factory's APPO on Procgen: its samples per second, in an environment of its own (``benchmarks/procgen/peers/run.sh
 sample_factory``).
 
-Its network for Atari, which is Nature's, 32 environments in two workers, rollouts of 128 steps, minibatches of 1024, one epoch.
+Its network for Atari, which is Nature's, 32 environments in two workers, rollouts of 128 steps, minibatches of 1024, one
+epoch.
 """
 
 import json
