@@ -47,7 +47,8 @@ def main() -> None:
     start = time.perf_counter()
     while begin is None or time.perf_counter() - begin < args.seconds:
         result = algorithm.train()
-        n_steps = result["learners"]["__all_modules__"].get("num_env_steps_trained_lifetime", n_steps)
+        n_steps = int(result.get("learners", {}).get("__all_modules__", {}).get("num_env_steps_trained_lifetime", n_steps))
+        print(f"{time.perf_counter() - start:.0f} s: {n_steps} steps", flush=True)
         if begin is None and n_steps > 0 and time.perf_counter() - start > args.warmup_seconds:
             begin, n_begin = time.perf_counter(), n_steps
     rate = (n_steps - n_begin) / (time.perf_counter() - begin)
