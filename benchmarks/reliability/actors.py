@@ -28,6 +28,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_hrl.actors import ActorPool, ActorVecEnv, Trajectory
+from sb3_hrl.actors.process import READY
 
 N_TAGS = 3
 LIMIT_SECONDS = 2.0
@@ -110,7 +111,7 @@ class Result(NamedTuple):
     :param share: the second by the first
     :param n_kills: how many actors were killed
     :param n_restarts: how many were replaced
-    :param back_seconds: how long it took until a successor was ready and the learner had seen it, the median
+    :param back_seconds: how long it took until a successor was ready, the median
     :param back_seconds_max: the longest
     :param n_trajectories: how many were checked
     :param problems: what was wrong with them
@@ -125,6 +126,28 @@ class Result(NamedTuple):
     back_seconds_max: float
     n_trajectories: int
     problems: list[str]
+
+
+class TimedPool(ActorPool):
+    """Notes when an actor that was killed is back."""
+
+    killed_at: float | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.back_seconds: list[float] = []
+
+    def kill(self, actor: int) -> None:
+        """
+        :param actor: who is killed
+        """
+        os.kill(self._workers[actor].process.pid, signal.SIGKILL)
+        self.killed_at = time.perf_counter()
+
+    def _take(self, worker: Any, kind: str, content: Any) -> None:
+        super()._take(worker, kind, content)
+        if kind == READY and self.killed_at is not None:
+            self.back_seconds.append(time.perf_counter() - self.killed_at)
 
 
 def make_env(env_id: str, n_envs: int) -> VecEnv:
@@ -149,15 +172,15 @@ def run(env_id: str, n_actors: int, n_envs: int, n_steps: int, seconds: float, p
     env = make_env(env_id, n_envs)
     policy = ActorCriticPolicy(env.observation_space, env.action_space, lambda _: 0.0)
     audit, n_kills = Audit(env.action_space), 0
-    back_seconds: list[float] = []
     rates: list[float] = []
-    with ActorPool(env, policy, n_actors, n_steps, noise_seed=0, max_restarts=sys.maxsize) as pool:
+    pool = TimedPool(env, policy, n_actors, n_steps, noise_seed=0, max_restarts=sys.maxsize)
+    with pool:
         env.reset()
         pool.publish()
         for is_disturbed in (False, True):
             start = now = time.perf_counter()
             next_kill = start + period if is_disturbed else float("inf")
-            n_collected, waits_for, killed_pid, killed_at = 0, None, 0, 0.0
+            n_collected = 0
             while now < start + seconds:
                 trajectory = pool.get()
                 audit.check(trajectory)
@@ -165,25 +188,19 @@ def run(env_id: str, n_actors: int, n_envs: int, n_steps: int, seconds: float, p
                 pool.release(trajectory)
                 pool.publish()
                 now = time.perf_counter()
-                if waits_for is not None and waits_for.process.pid != killed_pid and waits_for.reset_obs is not None:
-                    back_seconds.append(now - killed_at)
-                    waits_for = None
                 if now >= next_kill:
-                    waits_for = pool._workers[n_kills % n_actors]
-                    killed_pid, killed_at = waits_for.process.pid, now
-                    os.kill(killed_pid, signal.SIGKILL)
+                    pool.kill(n_kills % n_actors)
                     n_kills, next_kill = n_kills + 1, next_kill + period
             rates.append(n_collected / (now - start))
-        n_restarts = pool.n_restarts
     undisturbed, disturbed = rates
     return Result(
         undisturbed,
         disturbed,
         disturbed / undisturbed,
         n_kills,
-        n_restarts,
-        statistics.median(back_seconds),
-        max(back_seconds),
+        pool.n_restarts,
+        statistics.median(pool.back_seconds),
+        max(pool.back_seconds),
         audit.n_trajectories,
         audit.problems,
     )
