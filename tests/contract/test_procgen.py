@@ -151,6 +151,7 @@ def test_attributes_and_methods_by_index(make: Make) -> None:
     spec = venv.get_attr("spec", indices=1)[0]
     assert spec.id == "procgen-maze-v0"
     assert spec.kwargs["distribution_mode"] == "easy"
+    assert gym.spec("procgen-maze-v0").kwargs == {"env_name": "maze"}
     states = venv.env_method("get_state")
     assert len(set(states)) == N_ENVS
     venv.env_method("set_state", states[0], indices=[2])

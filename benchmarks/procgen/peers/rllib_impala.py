@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--n-runners", type=int, default=2)
     args = parser.parse_args()
     ray.init(num_cpus=args.n_runners + 1, include_dashboard=False, log_to_driver=False)
-    register_env("procgen", lambda config: ProcgenGame(config["game"]))
+    register_env("procgen", lambda config: ProcgenGame(config["game"], is_float=True))
     network = DefaultModelConfig(
         conv_filters=[[32, 8, 4], [64, 4, 2], [64, 3, 1]], conv_activation="relu", head_fcnet_hiddens=[512]
     )
