@@ -31,7 +31,7 @@ class NatureCnn(NatureCNN):
     """
 
     # Images that go through the layers together. More of them are slower: their memory is asked of the system every time.
-    portion = 256
+    portion = 64
 
     def __init__(
         self, observation_space: spaces.Box, features_dim: int = 512, white: float = 1.0, normalized_image: bool = False
