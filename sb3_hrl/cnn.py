@@ -31,7 +31,7 @@ class NatureCnn(NatureCNN):
     """
 
     # Images that go through the layers together. More of them are slower: their memory is asked of the system every time.
-    portion = 256
+    portion = 64
 
     def __init__(
         self, observation_space: spaces.Box, features_dim: int = 512, white: float = 1.0, normalized_image: bool = False
@@ -104,8 +104,9 @@ class _Section(nn.Module):
     def residual(self, x: th.Tensor) -> th.Tensor:
         """All that follows the convolution. In place where no gradient needs what was there."""
         x = F.max_pool2d(x, 3, stride=2, padding=1)
-        for first, second in self.blocks:  # type: ignore[misc]
-            x = second(F.relu_(first(F.relu(x)))).add_(x)
+        for block in self.blocks:
+            assert isinstance(block, nn.ModuleList)
+            x = block[1](F.relu_(block[0](F.relu(x)))).add_(x)
         return x
 
 
@@ -134,7 +135,7 @@ class NatureCnnPolicy(ActorCriticCnnPolicy):
 
     default_extractor: type[BaseFeaturesExtractor] = NatureCnn
 
-    @wraps(ActorCriticCnnPolicy.__init__)
+    @wraps(ActorCriticCnnPolicy.__init__)  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Pixels reach the extractor as they are.
         defaults: dict[str, Any] = {

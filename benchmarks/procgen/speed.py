@@ -216,9 +216,9 @@ def flop_per_step(setting: Setting, n_forward: int, n_train: int) -> float:
     policy = HPPO(POLICIES[setting.network], venv, n_steps=2, batch_size=2).policy
     obs, _ = policy.obs_to_tensor(venv.reset().transpose(0, 3, 1, 2))
     with FlopCounterMode(display=False) as forward, th.no_grad():
-        policy.predict_values(obs)  # type: ignore[operator]
+        policy.predict_values(obs)
     with FlopCounterMode(display=False) as both:
-        values, log_prob, _ = policy.evaluate_actions(obs, th.zeros(1))  # type: ignore[operator]
+        values, log_prob, _ = policy.evaluate_actions(obs, th.zeros(1))
         (values.sum() + log_prob.sum()).backward()
     venv.close()
     return n_forward * forward.get_total_flops() + n_train * both.get_total_flops()

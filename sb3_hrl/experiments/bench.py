@@ -119,8 +119,10 @@ def write_report(json_file: str | None, report: dict[str, Any]) -> None:
         Path(json_file).write_text(json.dumps(report | {"machine": describe_machine()}, indent=1) + "\n")
 
 
-def _console() -> Console:
-    """One that does not cut tables off where it writes into a file."""
+def get_console() -> Console:
+    """
+    :return: one that does not cut tables off where it writes into a file
+    """
     console = Console()
     return console if console.is_terminal else Console(width=120)
 
@@ -131,7 +133,7 @@ def _print_rates(setting: Setting, sps: dict[str, float], seconds: dict[str, lis
     table = Table("contestant", "steps/s", f"against {first}", "rounds", title=title)
     for name, rate in sps.items():
         table.add_row(name, f"{rate:,.0f}", f"{rate / sps[first]:.2f}", str(len(seconds[name])))
-    _console().print(table)
+    get_console().print(table)
 
 
 # --- how it scales with the number of environments
@@ -190,7 +192,7 @@ def bench_num_envs(
         times = f"{row.rollout_ms:.1f}", f"{row.handover_ms:.3f}", f"{row.learning_ms:.1f}"
         rates = f"{row.sps:,.0f}", f"{row.speedup:.2f}x", f"{row.efficiency:.1%}"
         table.add_row(row.trainer, str(row.n_envs), str(row.batch), *times, *rates)
-    _console().print(table)
+    get_console().print(table)
     write_report(json_file, {"rows": [row._asdict() for row in rows], "settings": setting._asdict()})
     if plot_file is not None:
         _plot_scaling(rows, plot_file)

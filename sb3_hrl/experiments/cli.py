@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,6 +54,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         ("num-envs", "how training scales with the number of environments, and which number to take", True),
     ):
         _add_bench_options(bench.add_parser(name, help=text, description=text), name, has_learning)
+
+    text = "measure how many environments and threads are fastest here, and write a preset with them"
+    preset = bench.add_parser("preset", help=text, description=text)
+    preset.add_argument("--env", default="procgen-coinrun-v0", help="what is trained (default: procgen-coinrun-v0)")
+    preset.add_argument("-conf", "--conf-file", default=None, help="hyperparameters to begin with (default: hppo's own)")
+    preset.add_argument(
+        "-o", "--output", default="my_machine.yml", metavar="FILE", help="the preset (default: my_machine.yml)"
+    )
+    text = "numbers of environments (default: 16 32 64 128)"
+    preset.add_argument("--n-envs-list", type=_positive, nargs="+", default=[16, 32, 64, 128], metavar="N", help=text)
+    text = "numbers of torch's threads (default: 1, and as many as there are cores)"
+    preset.add_argument("--n-threads-list", type=_positive, nargs="+", default=None, metavar="N", help=text)
+    preset.add_argument("--rounds", type=_positive, default=3, help="iterations of each that count (default: 3)")
 
     for name, text in WITH_MODULE.items():
         commands.add_parser(name, help=text, add_help=False)
@@ -113,7 +127,23 @@ def _add_bench_options(parser: argparse.ArgumentParser, name: str, has_learning:
     parser.add_argument("--json", default=None, metavar="FILE", help="write the figures to FILE")
 
 
+def _run_preset(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
+    from sb3_hrl.errors import MissingExtraError
+    from sb3_hrl.experiments.preset import bench_preset
+
+    if not Path(args.output).absolute().parent.is_dir():
+        parser.error(f"--output: there is no folder {Path(args.output).absolute().parent}")
+    n_threads_list = args.n_threads_list or sorted({1, len(os.sched_getaffinity(0))})
+    try:
+        return bench_preset(args.env, args.conf_file, args.n_envs_list, n_threads_list, args.rounds, args.output)
+    except (ValueError, MissingExtraError) as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
 def _run_bench(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
+    if args.bench == "preset":
+        return _run_preset(parser, args)
     from sb3_hrl.experiments import bench
 
     known = bench.ROLLOUTS if args.bench == "rollout" else bench.TRAINERS

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial, wraps
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +26,19 @@ from sb3_hrl.vec_env.recipe import monitor_folder
 from sb3_hrl.zoo.hook import LazyAlgorithms
 from sb3_hrl.zoo.samplers import MUSCLE_KWARGS
 from sb3_hrl.zoo.tuning import heartbeat_studies
-from sb3_hrl.zoo.validation import CHECKPOINT_KEYS, ConfigError, check_config, find_config, normalise, read_section
+from sb3_hrl.zoo.validation import (
+    CHECKPOINT_KEYS,
+    HYPERPARAMS,
+    ConfigError,
+    check_config,
+    check_env_kwargs,
+    find_config,
+    normalise,
+    read_section,
+)
 
 if TYPE_CHECKING:
     import optuna
-
-HYPERPARAMS = Path(str(files("sb3_hrl"))) / "hyperparams"
 
 
 class PluginExperimentManager(ExperimentManager):
@@ -113,6 +119,9 @@ class PluginExperimentManager(ExperimentManager):
                 self.config, self.env_name.gym_id, algorithm, is_atari=self._is_atari, overrides=self.custom_hyperparams
             )
         hyperparams, saved_hyperparams = super().read_hyperparameters()
+        with _clear_errors():
+            for key, given in (("env_kwargs", self.env_kwargs), ("eval_env_kwargs", self._eval_env_kwargs_args)):
+                check_env_kwargs(self.env_name.gym_id, key, hyperparams.get(key) or given)
         section = read_section(self.config, self.env_name.gym_id, self._is_atari)
         if MUSCLE_KWARGS in section and hyperparams[MUSCLE_KWARGS] != section[MUSCLE_KWARGS]:
             # A trial, or the command line, says some of them; the file says the others.

@@ -18,6 +18,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.type_aliases import Schedule
@@ -28,6 +29,8 @@ from sb3_hrl.errors import PluginError
 from sb3_hrl.registry import VEC_ENVS, WRAPPERS, import_dotted, resolve, suggest
 from sb3_hrl.yaml_lines import LineMapping, LineSequence, Problem, UnreadableError, line_of, load_yaml, show
 
+# The files of this package: one for each algorithm, plug-in or the zoo's own, and `presets`.
+HYPERPARAMS = Path(__file__).parents[1] / "hyperparams"
 # What the zoo passes to the constructor by itself, and the option that sets it.
 _ZOO_ARGUMENTS = {
     "env": "--env",
@@ -143,6 +146,22 @@ def read_section(config: str, env_id: str, is_atari: bool) -> Mapping[str, Any]:
     """
     document, _ = _load(config)
     return document[_choose_section(document, env_id, is_atari)]
+
+
+def check_env_kwargs(env_id: str, key: str, env_kwargs: Mapping[str, Any] | None) -> None:
+    """
+    Let an environment that knows more about its arguments than their names check them, before one is built.
+
+    :param env_id: the environment; its class may have ``check_arguments``, which raises ``ValueError``
+    :param key: what to call the arguments in a message
+    :param env_kwargs: the arguments
+    :raises ConfigError: with what it says
+    """
+    spec = gym.spec(env_id)
+    if not env_kwargs or not isinstance(spec.entry_point, str):
+        return
+    for _, text in _check_further(gym.envs.registration.load_env_creator(spec.entry_point), {**spec.kwargs, **env_kwargs}):
+        raise ConfigError(f"error: {key}: {text}")
 
 
 def find_config(config: str, presets: Path) -> str:

@@ -151,6 +151,7 @@ def test_attributes_and_methods_by_index(make: Make) -> None:
     spec = venv.get_attr("spec", indices=1)[0]
     assert spec.id == "procgen-maze-v0"
     assert spec.kwargs["distribution_mode"] == "easy"
+    assert gym.spec("procgen-maze-v0").kwargs == {"env_name": "maze"}
     states = venv.env_method("get_state")
     assert len(set(states)) == N_ENVS
     venv.env_method("set_state", states[0], indices=[2])
@@ -252,7 +253,7 @@ def test_a_seed_is_replayed(game: str) -> None:
 def test_threads_change_nothing() -> None:
     results = []
     for n_threads in (1, 2, 3):
-        venv = ProcgenVecEnv("bossfight", 5, {"distribution_mode": "easy"}, n_threads=n_threads)
+        venv: Any = ProcgenVecEnv("bossfight", 5, {"distribution_mode": "easy"}, n_threads=n_threads)
         venv.seed(1)
         frames = [venv.reset()]
         frames += [venv.step(actions)[0] for _, actions in zip(range(100), _actions(n_envs=5), strict=False)]

@@ -31,7 +31,7 @@ def _plain_impala(network: ImpalaCnn, images: th.Tensor) -> th.Tensor:
     x = images.double().contiguous() / 255.0
     for section in network.sections:
         x = F.max_pool2d(section.conv(x), 3, 2, 1)  # type: ignore[operator]
-        for first, second in section.blocks:  # type: ignore[union-attr, misc]
+        for first, second in section.blocks:  # type: ignore[union-attr]
             x = x + second(F.relu(first(F.relu(x))))
     return F.relu(network.linear(F.relu(x).flatten(1)))
 
@@ -160,12 +160,12 @@ def test_the_policies_serve_ppo_too(tmp_path: Any) -> None:
     for policy in (NatureCnnPolicy, ImpalaCnnPolicy):
         model = PPO(policy, _venv(), **KWARGS).learn(32)
         model.save(tmp_path / "model")
-        obs = _venv().reset()
+        obs: Any = _venv().reset()
         loaded = PPO.load(tmp_path / "model")
         assert np.array_equal(model.predict(obs, deterministic=True)[0], loaded.predict(obs, deterministic=True)[0])
     wide = ImpalaCnnPolicy(SPACE, spaces.Discrete(3), lambda _: 1e-3, features_extractor_kwargs={"channels": [8, 8]})
     assert wide.features_extractor.white == 255.0
-    assert len(wide.features_extractor.sections) == 2  # type: ignore[arg-type]
+    assert len(wide.features_extractor.sections) == 2
 
 
 def test_with_sb3_s_cnn_hppo_is_ppo_bit_for_bit() -> None:

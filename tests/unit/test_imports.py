@@ -22,6 +22,8 @@ FORBIDDEN = {
     "native.py": (*ABOVE_HPPO, "sb3_hrl.hppo", "sb3_hrl.rollout", "sb3_hrl.vec_env"),
     "registry.py": (*ABOVE_HPPO, "sb3_hrl.hppo", "torch"),
     "carried.py": (*ABOVE_HPPO, "sb3_hrl.hppo"),
+    "cnn.py": (*ABOVE_HPPO, "sb3_hrl.hppo", "sb3_hrl.rollout", "sb3_hrl.vec_env"),
+    "extras.py": (*ABOVE_HPPO, "sb3_hrl.hppo", "torch"),
     "yaml_lines.py": (*ABOVE_HPPO, "sb3_hrl.hppo"),
 }
 

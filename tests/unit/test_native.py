@@ -319,7 +319,8 @@ def test_stub_is_that_of_the_module(tmp_path):
         "generate_stub_for_c_module('sb3_hrl._native', 'generated.pyi', known_modules=['sb3_hrl._native'])"
     )
     run_python(code, tmp_path)
-    generated = declarations((tmp_path / "generated.pyi").read_text())
+    # The stub has the name that numpy 1 knows, too: Procgen's extra brings that one.
+    generated = declarations((tmp_path / "generated.pyi").read_text().replace("numpy.bool]", "numpy.bool_]"))
     stub = Path(native.__file__).with_name("_native.pyi").read_text()
     assert declarations(stub) == generated
     for here, there in (("n_tasks: ", "tasks: "), ("-> BuildInfo", "-> str"), ("def available_cpus() -> int: ...", "")):

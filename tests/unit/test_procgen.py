@@ -18,11 +18,12 @@ from sb3_hrl.errors import MissingExtraError
 from sb3_hrl.extras import check_extra
 from sb3_hrl.vec_env.recipe import monitor_folder
 from sb3_hrl.wrappers import ActionHold
+from sb3_hrl.zoo.validation import ConfigError, check_env_kwargs
 from sb3_hrl_plugins.procgen import GAMES
 from sb3_hrl_plugins.procgen.game import MODES, Game
 from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv, procgen
 
-EASY = {"distribution_mode": "easy"}
+EASY: dict[str, Any] = {"distribution_mode": "easy"}
 MESSAGE = r"needs Procgen.s games, which come with the extra \"procgen\": pip install \"sb3-hrl\[procgen\]\""
 FIND_SPEC = importlib.util.find_spec
 
@@ -106,6 +107,14 @@ def test_what_procgen_would_die_of_is_refused(options: dict[str, Any], message: 
     ):
         with pytest.raises(ValueError, match=message):
             make()
+
+
+def test_a_config_s_options_are_checked_before_anything_is_built() -> None:
+    check_env_kwargs("procgen-maze-v0", "env_kwargs", {"distribution_mode": "memory", "num_levels": 3})
+    check_env_kwargs("procgen-maze-v0", "env_kwargs", None)
+    check_env_kwargs("CartPole-v1", "env_kwargs", {"anything": 1})  # it has no check of its own
+    with pytest.raises(ConfigError, match="error: eval_env_kwargs: procgen-maze-v0: distribution_mode: expected 'easy'"):
+        check_env_kwargs("procgen-maze-v0", "eval_env_kwargs", {"distribution_mode": "extreme"})
 
 
 def test_the_number_of_environments_is_checked() -> None:
@@ -201,7 +210,8 @@ def test_a_state_goes_on_bit_for_bit(game: str) -> None:
     second.set_state(states)
     assert np.array_equal(_play(second, 1, 1)[0][0][1], expected[0][0][1])
     assert not np.array_equal(again, expected[0][0])
-    first.close(), second.close()
+    first.close()
+    second.close()
 
 
 def test_a_state_goes_on_in_another_process(tmp_path: Path) -> None:
@@ -247,7 +257,8 @@ def test_a_state_of_something_else_is_refused() -> None:
     # The first one was good, and has not been set either.
     assert venv.get_state() == states
     assert np.array_equal(before, venv._obs)
-    hard.close(), venv.close()
+    hard.close()
+    venv.close()
 
 
 def test_a_single_environment_goes_on_bit_for_bit() -> None:
@@ -282,7 +293,8 @@ def test_the_swap_keeps_seeds_and_monitor_files(tmp_path: Path, vec_env_cls: Any
     plain = make_vec_env("procgen-bossfight-v0", **kwargs)
     assert np.array_equal(np.asarray(swapped.reset()), np.asarray(plain.reset()))
     _play(swapped, 200, 0)
-    swapped.close(), plain.close()
+    swapped.close()
+    plain.close()
     assert len((tmp_path / "1.monitor.csv").read_text().splitlines()) > 3
 
 

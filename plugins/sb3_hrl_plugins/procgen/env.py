@@ -34,6 +34,18 @@ class ProcgenEnv(GymV21CompatibilityV0):
         # Whether the frame at hand begins an episode, and ``reset`` has not returned it yet.
         self._is_new = True
 
+    @staticmethod
+    def check_arguments(env_name: str, render_mode: str | None = None, **options: Any) -> None:
+        """
+        Check the options without building anything; the zoo does so before it creates a folder.
+
+        :param env_name: the constructor's
+        :param render_mode: the constructor's
+        :param options: the constructor's
+        :raises ValueError: that names the option, what was expected and what came
+        """
+        Game.from_kwargs(env_name, **options)
+
     def _make(self, seed: int | None) -> Any:
         load_procgen()
         from procgen.gym_registration import make_env

@@ -1,5 +1,6 @@
 """An SB3 VecEnv over Procgen's own batch, and ``vec_env_wrapper: procgen``."""
 
+import copy
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -194,7 +195,7 @@ class ProcgenView:
         self.action_space: gym.Space = spaces.Discrete(15)
         self.render_mode = "rgb_array"
         self.metadata = dict(METADATA)
-        self.spec = gym.spec(env_id(venv.game.env_name))
+        self.spec = copy.deepcopy(gym.spec(env_id(venv.game.env_name)))  # not the registry's own
         self.spec.kwargs |= venv.env_kwargs
 
     def get_wrapper_attr(self, name: str) -> Any:

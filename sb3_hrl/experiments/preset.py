@@ -1,0 +1,117 @@
+"""``sb3-hrl bench preset``: measure this machine, and write a preset for it."""
+
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import torch as th
+import yaml
+from rich.progress import track
+from rich.table import Table
+from stable_baselines3.common.env_util import make_vec_env
+
+from sb3_hrl.experiments.bench import GOOD_ENOUGH, describe_machine, get_console
+from sb3_hrl.extras import check_extra
+from sb3_hrl.hppo import HPPO
+from sb3_hrl.registry import VEC_ENVS, register_envs, resolve, suggest
+from sb3_hrl.zoo.validation import HYPERPARAMS, check_config, find_config, normalise, read_section
+
+# Keys that are the zoo's and not the algorithm's.
+_ZOO_KEYS = ("n_envs", "n_timesteps", "vec_env_wrapper", "env_kwargs", "eval_env_kwargs", "normalize", "n_steps", "batch_size")
+
+
+class Rate(NamedTuple):
+    """
+    :param n_envs: number of environments
+    :param n_threads: threads of torch
+    :param sps: steps per second of whole iterations
+    """
+
+    n_envs: int
+    n_threads: int
+    sps: float
+
+
+def bench_preset(
+    env_id: str, config: str | None, n_envs_list: Sequence[int], n_threads_list: Sequence[int], n_rounds: int, file: str
+) -> int:
+    """
+    Take hppo's hyperparameters through a few iterations for each number of environments and of threads, and write them down
+    with the best.
+
+    :param env_id: the environment
+    :param config: a preset or a file to begin with; hppo's own by default
+    :param n_envs_list: the numbers of environments
+    :param n_threads_list: the numbers of torch's threads
+    :param n_rounds: iterations of each that count
+    :param file: where the preset goes
+    :return: the exit code
+    :raises ValueError: if the hyperparameters are wrong
+    :raises MissingExtraError: if the environment needs an extra that is not installed
+    """
+    register_envs()
+    check_extra(env_id)
+    if env_id not in gym.registry:
+        raise ValueError(f"--env: there is no environment {env_id!r}{suggest(env_id, gym.registry)}")
+    path = str(HYPERPARAMS / "hppo.yml") if config is None else find_config(config, HYPERPARAMS / "presets")
+    check_config(path, env_id, HPPO, is_atari=False, overrides=None)
+    section = dict(read_section(path, env_id, is_atari=False))
+    cases = [(n_envs, n_threads) for n_envs in n_envs_list for n_threads in n_threads_list]
+    n_threads_before = th.get_num_threads()
+    rates = [Rate(*case, _measure(env_id, section, *case, n_rounds)) for case in track(cases, transient=True)]
+    th.set_num_threads(n_threads_before)
+    best = choose(rates)
+    table = Table("n_envs", "threads", "steps/s", title=env_id)
+    for rate in rates:
+        table.add_row(str(rate.n_envs), str(rate.n_threads), f"{rate.sps:,.0f}{' *' if rate == best else ''}")
+    get_console().print(table)
+    _write(file, env_id, section, best)
+    print(f"python -m rl_zoo3.train --algo hppo --env {env_id} -conf {file} --num-threads {best.n_threads} -P")
+    return 0
+
+
+def choose(rates: Sequence[Rate]) -> Rate:
+    """
+    :param rates: what was measured
+    :return: the fewest environments that come near to the best rate, since more of them mean fewer updates; then the faster
+    """
+    good = [rate for rate in rates if rate.sps >= GOOD_ENOUGH * max(rates, key=lambda rate: rate.sps).sps]
+    return min(good, key=lambda rate: (rate.n_envs, -rate.sps))
+
+
+def _measure(env_id: str, section: dict[str, Any], n_envs: int, n_threads: int, n_rounds: int) -> float:
+    th.set_num_threads(n_threads)
+    venv = make_vec_env(env_id, n_envs, env_kwargs=section.get("env_kwargs"))
+    if "vec_env_wrapper" in section:
+        venv = resolve(VEC_ENVS, section["vec_env_wrapper"])(venv)
+    settings = normalise({key: value for key, value in section.items() if key not in _ZOO_KEYS}, HPPO)
+    if isinstance(settings.get("learning_rate"), str):  # a schedule, which only the zoo reads
+        del settings["learning_rate"]
+    n_steps = 32
+    batch_size = min(int(section.get("batch_size", 64)), n_envs * n_steps)
+    model = HPPO(env=venv, n_steps=n_steps, batch_size=batch_size, device="cpu", seed=0, **settings)
+    model.learn(n_envs * n_steps)
+    seconds = []
+    for _ in range(n_rounds):
+        begin = time.perf_counter()
+        model.learn(n_envs * n_steps, reset_num_timesteps=False)
+        seconds.append(time.perf_counter() - begin)
+    venv.close()
+    return n_envs * n_steps / statistics.median(seconds)
+
+
+def _write(file: str, env_id: str, section: dict[str, Any], best: Rate) -> None:
+    """The section with the chosen number of environments, and rollouts as large as before."""
+    n_steps = max(1, int(section.get("n_envs", 1)) * int(section.get("n_steps", 2048)) // best.n_envs)
+    machine = describe_machine()
+    header = (
+        f"# Measured with {env_id} on {machine['available_cpus']} CPUs ({machine['processor']}), {machine['date']}:\n"
+        f"# {best.sps:,.0f} steps per second; use it with --num-threads {best.n_threads}.\n"
+    )
+    # Through JSON: what was read from YAML remembers its lines, which PyYAML does not write.
+    preset = {"default": json.loads(json.dumps({**section, "n_envs": best.n_envs, "n_steps": n_steps}))}
+    Path(file).write_text(header + yaml.safe_dump(preset, sort_keys=False), encoding="utf-8")

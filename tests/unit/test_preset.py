@@ -1,0 +1,46 @@
+"""``sb3-hrl bench preset``: a file that the zoo takes."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sb3_hrl.experiments.cli import main
+from sb3_hrl.experiments.preset import Rate, choose
+from sb3_hrl.hppo import HPPO
+from sb3_hrl.zoo.validation import HYPERPARAMS, check_config
+
+SMALL = ["--n-envs-list", "2", "--n-threads-list", "1", "--rounds", "1"]
+
+
+def test_it_writes_what_the_zoo_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.yml"
+    assert main(["bench", "preset", "-conf", "ppo_sequential", "-o", str(file), *SMALL]) == 0
+    check_config(str(file), "procgen-maze-v0", HPPO, is_atari=False, overrides=None)
+    written = yaml.safe_load(file.read_text())["default"]
+    given = yaml.safe_load((HYPERPARAMS / "presets/ppo_sequential.yml").read_text())["default"]
+    assert written == {**given, "n_envs": 2, "n_steps": 32 * 128 // 2}
+    assert "--num-threads 1" in file.read_text()
+    assert f"-conf {file} --num-threads 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--env", "procgen-coinrum-v0"],
+            "--env: there is no environment 'procgen-coinrum-v0', did you mean 'procgen-coinrun-v0'?",
+        ),
+        (["-conf", "ppo_sequentiall"], "-conf ppo_sequentiall: no preset and no package has this name"),
+    ],
+)
+def test_bad_input_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    assert main(["bench", "preset", "-o", str(tmp_path / "mine.yml"), *arguments, *SMALL]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_fewest_environments_that_are_fast_enough() -> None:
+    rates = [Rate(16, 1, 500.0), Rate(32, 1, 980.0), Rate(32, 2, 990.0), Rate(64, 2, 1000.0)]
+    assert choose(rates) == Rate(32, 2, 990.0)
+    assert choose([*rates, Rate(64, 1, 1100.0)]) == Rate(64, 1, 1100.0)

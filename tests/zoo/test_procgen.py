@@ -1,0 +1,50 @@
+"""Procgen in the zoo: train, evaluate on unseen levels, look at the result; and the zoo's own algorithms with our entries."""
+
+from pathlib import Path
+
+import yaml
+
+from tests.zoo.conftest import read_video, run_zoo
+
+COINRUN = ["--env", "procgen-coinrun-v0", "--seed", "0"]
+SMALL = ["-params", "n_envs:4", "n_steps:16", "batch_size:32", "n_epochs:1"]
+
+
+def test_a_run_and_what_is_made_of_it(tmp_path: Path) -> None:
+    evaluation = ["--eval-freq", "64", "--eval-episodes", "1"]
+    process = run_zoo("train", "--algo", "hppo", *COINRUN, "-n", "64", *evaluation, *SMALL, cwd=tmp_path)
+    assert "Eval num_timesteps=64" in process.stdout
+    run = tmp_path / "logs/hppo/procgen-coinrun-v0_1"
+    saved = yaml.unsafe_load((run / "procgen-coinrun-v0/config.yml").read_text())
+    assert saved["env_kwargs"] == {"distribution_mode": "easy", "num_levels": 200}
+    assert saved["eval_env_kwargs"] == {"distribution_mode": "easy"}
+    # One file for each environment, from the batch: the first one was closed, and wrote none of its own.
+    assert len(list(run.glob("*.monitor.csv"))) == 4
+    run_zoo("enjoy", "--algo", "hppo", "--env", "procgen-coinrun-v0", "-f", "logs", "-n", "20", "--no-render", cwd=tmp_path)
+    run_zoo("record_video", "--algo", "hppo", "--env", "procgen-coinrun-v0", "-f", "logs", "-n", "12", cwd=tmp_path)
+    (video,) = run.glob("videos/*.mp4")
+    frames = read_video(video)
+    assert frames.shape[1:] == (512, 512, 3)
+    assert frames[0].std() > 10
+    assert (frames[0] != frames[-1]).any()
+
+
+def test_the_zoo_s_own_algorithms_find_our_entries(tmp_path: Path) -> None:
+    for algorithm, small in (("ppo", SMALL), ("a2c", SMALL[:2])):
+        options = ["-n", "64", "--eval-freq", "-1", *small]
+        process = run_zoo("train", "--algo", algorithm, *COINRUN, *options, cwd=tmp_path)
+        assert f"sb3_hrl/hyperparams/{algorithm}.yml" in process.stdout
+        assert (tmp_path / f"logs/{algorithm}/procgen-coinrun-v0_1/procgen-coinrun-v0.zip").is_file()
+    # Other environments keep the zoo's file.
+    process = run_zoo("train", "--algo", "ppo", "--env", "CartPole-v1", "-n", "32", "--eval-freq", "-1", cwd=tmp_path)
+    assert "rl_zoo3/hyperparams/ppo.yml" in process.stdout
+
+
+def test_bad_options_are_named_and_nothing_is_created(tmp_path: Path) -> None:
+    process = run_zoo(
+        "train", "--algo", "hppo", *COINRUN, "-n", "64", *SMALL, "--env-kwargs", "start_level:5", cwd=tmp_path, returncode=2
+    )
+    assert (
+        "error: env_kwargs: procgen-coinrun-v0: start_level: 5 would have no effect, since num_levels is 0" in process.stderr
+    )
+    assert list(tmp_path.iterdir()) == []
