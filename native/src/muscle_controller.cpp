@@ -71,7 +71,7 @@ void MuscleController::reset(const mjModel* model, mjData* data) {
 void MuscleController::begin_decision() {
   if (!is_hierarchical()) return;
   if (!low_level_) throw NativeError(kNoMuscles);
-  drawn_ = std::min(static_cast<int>(random_.uniform() * frame_skip_), frame_skip_ - 1);
+  is_sampling_ = true;
   std::fill(sample_.begin(), sample_.end(), 0.0f);
 }
 
@@ -84,6 +84,10 @@ void MuscleController::begin_step(const mjModel*, mjData*, const float* action) 
     target_[d] = clamp_number(settings_->nominal[d] + settings_->scale[d] * action_[d], settings_->low[d], settings_->high[d]);
   }
   weight_ = settings_->has_cascade ? 1.0 / (1.0 + std::exp(-clamp_number(action_[n], -kCascadeLimit, kCascadeLimit))) : 1.0;
+  // Every task step draws, as in the twin, which does not know of decisions; those after the first leave the sample alone.
+  const int drawn = std::min(static_cast<int>(random_.uniform() * frame_skip_), frame_skip_ - 1);
+  drawn_ = is_sampling_ ? drawn : -1;
+  is_sampling_ = false;
 }
 
 void MuscleController::read(const mjModel* model, const mjData* data) {
@@ -105,7 +109,6 @@ void MuscleController::before_substep(const mjModel* model, mjData* data, int su
   }
   count(data);
   if (substep < frame_skip_ - 1) return;
-  drawn_ = -1;  // later task steps of a hold leave the sample alone
   const double n = frame_skip_;
   summary_ = {sums_.effort / n,     sums_.mean_activation / n, std::sqrt(sums_.torque_error / n),
               sums_.saturation / n, sums_.co_contraction / n,  sums_.infeasible / n};

@@ -51,7 +51,8 @@ class MuscleController : public Controller {
   std::shared_ptr<const LowLevel> low_level_;
   Workspace workspace_;
   RandomStream random_;
-  int drawn_ = -1;  // the substep whose numbers are kept, of the decision's first task step
+  bool is_sampling_ = false;  // a decision has begun, and its first task step not yet
+  int drawn_ = -1;            // the substep whose numbers are kept; none in the later task steps of a decision
   double weight_ = 1.0;
   MuscleState state_;
   ControlSummary summary_, sums_;
