@@ -11,11 +11,12 @@ hppo_qp        joint targets, exact programme instead of the network: what the n
 hppo_frozen    joint targets, a network that only saw random poses
 hppo_torque    joint targets, the wanted torques applied without muscles: what the joint targets alone give
 ppo_muscles    SB3's PPO on the activations of the same body
-sac_muscles    SB3's SAC on the same
+sac_muscles    SB3's SAC on the same, one gradient step for every four steps of an environment
+sac_muscles_full  the same with SAC's usual one gradient step for every step
 ppo_torque     SB3's PPO on joint torques
 
 The first four know the body's moment arms and inertia, which the others do not. PPO has hppo's hyperparameters (``hppo.yml``),
-SAC those of SB3 with one gradient step for every step of the sixteen environments. Every run is evaluated on episodes of other
+SAC those of SB3 and hppo's gamma. Every run is evaluated on episodes of other
 seeds, deterministically, ten times on the way; the clock stands still meanwhile. Runs go one after the other, natively, with
 all cores. Each is one file ``results/muscles/ENV/METHOD_SEED.json``; running it again replaces it.
 """
@@ -47,14 +48,15 @@ RESULTS = Path(__file__).parents[1] / "results" / "muscles"
 N_EVALUATIONS = 10
 N_EPISODES = {"on the way": 50, "at the end": 100}
 EVAL_SEED = 1_000_000
-# Method -> algorithm, actuation, and muscle_kwargs on top of the YAML's.
+# Method -> algorithm, actuation, and hppo's muscle_kwargs on top of the YAML's, or SAC's own arguments.
 METHODS: dict[str, tuple[type[BaseAlgorithm], str, dict[str, Any]]] = {
     "hppo": (HPPO, "muscle_hrl", {}),
     "hppo_qp": (HPPO, "muscle_hrl", {"low_level": "qp"}),
     "hppo_frozen": (HPPO, "muscle_hrl", {"is_frozen": True}),
     "hppo_torque": (HPPO, "muscle_hrl", {"low_level": "torque"}),
     "ppo_muscles": (PPO, "muscle_e2e", {}),
-    "sac_muscles": (SAC, "muscle_e2e", {}),
+    "sac_muscles": (SAC, "muscle_e2e", {"gradient_steps": 4}),
+    "sac_muscles_full": (SAC, "muscle_e2e", {"gradient_steps": 16}),
     "ppo_torque": (PPO, "torque", {}),
 }
 
@@ -82,13 +84,13 @@ def make_model(method: str, env: VecEnv, hyperparams: dict[str, Any], seed: int)
     :param seed: of everything
     :return: the model
     """
-    algorithm, _, muscle_kwargs = METHODS[method]
+    algorithm, _, own = METHODS[method]
     common: dict[str, Any] = {"policy": "MlpPolicy", "env": env, "seed": seed, "device": "cpu"}
     if algorithm is SAC:
-        return SAC(**common, gamma=hyperparams["gamma"], train_freq=1, gradient_steps=1)
+        return SAC(**common, gamma=hyperparams["gamma"], train_freq=1, **own)
     kwargs = {key: value for key, value in hyperparams.items() if key != "policy"}
     if algorithm is HPPO:
-        kwargs["muscle_kwargs"] = {**kwargs.get("muscle_kwargs", {}), **muscle_kwargs}
+        kwargs["muscle_kwargs"] = {**kwargs.get("muscle_kwargs", {}), **own}
         return HPPO(**common, **kwargs)
     log_std = kwargs.pop("log_std", 0.0)
     kwargs.pop("muscle_kwargs", None)
@@ -135,19 +137,25 @@ def evaluate(model: BaseAlgorithm, env: VecEnv, n_episodes: int) -> dict[str, fl
         assert isinstance(env, VecNormalize)
         env.obs_rms = normalize.obs_rms
     last: list[dict[str, Any]] = []
+    speed_errors: list[float] = []
 
-    def keep_last(variables: dict[str, Any], _: dict[str, Any]) -> None:
+    def keep(variables: dict[str, Any], _: dict[str, Any]) -> None:
+        info = variables["info"]
+        if "mean_speed" in info:
+            speed_errors.append(abs(info["mean_speed"] - info["target_speed"]))
         if variables["done"]:
-            last.append(dict(variables["info"]))
+            last.append(dict(info))
 
     env.seed(EVAL_SEED)
-    rewards, lengths = evaluate_policy(model, env, n_episodes, callback=keep_last, return_episode_rewards=True)
+    rewards, lengths = evaluate_policy(model, env, n_episodes, callback=keep, return_episode_rewards=True)
     figures = {"reward": float(np.mean(rewards)), "length": float(np.mean(lengths))}
     if "is_success" in last[0]:
         figures["success"] = float(np.mean([info["is_success"] for info in last]))
     for key in ("x_position", "mean_speed", "target_speed", "effort"):
         if key in last[0]:
             figures[key] = float(np.mean([info[key] for info in last]))
+    if speed_errors:
+        figures["speed_error"] = float(np.mean(speed_errors))
     if "terminal_reason" in last[0]:
         figures["falls"] = float(np.mean([not info["TimeLimit.truncated"] for info in last]))
     return figures
