@@ -153,10 +153,12 @@ def test_gymnasium_s_tasks_have_the_same_twin(env_id):
 def test_equal_under_a_hold(env_id):
     """A decision of three steps leaves the same sample; another stream of substeps would be seen in it, and nowhere else."""
     env, engine = make_pair(env_id, {}, "qp")
-    held, control = ActionHold(env, hold_seconds=0.06), env.unwrapped.control
+    held, twin = ActionHold(env, hold_seconds=0.06), env.unwrapped
+    assert isinstance(twin, MuscleEnv)
+    assert twin.control is not None
     for control_seed, n_different in ((3, 0), (4, 30)):
         held.reset(seed=3)
-        control.seed(control_seed)
+        twin.control.seed(control_seed)
         engine.reset(seeds=[3])
         rng, found = np.random.default_rng(3), 0
         for _ in range(60):

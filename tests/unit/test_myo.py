@@ -206,7 +206,7 @@ def test_its_picture_shows_the_wanted_angle():
         assert np.array_equal(twin.get_physics(), before)
         assert np.array_equal(twin._marker_position(*twin.task.marker), wrist)
     assert places[0][0] > places[1][0] + 50 > places[2][0] + 100  # from below upwards
-    native_env = NativeVecEnv(ELBOW, 1, env_kwargs={"actuation": "torque"})
+    native_env: Any = NativeVecEnv(ELBOW, 1, env_kwargs={"actuation": "torque"})
     native_env.seed(0)
     native_env.reset()
     env.reset(seed=0)
