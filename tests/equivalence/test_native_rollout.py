@@ -324,12 +324,15 @@ class _ValuesByShards(BaseCallback):
         buffer.compute_returns_and_advantage(last_values=self.locals["values"], dones=self.locals["dones"])
 
 
-@pytest.mark.parametrize(("n_envs", "shard_size"), [(8, 3), (7, 2)])
+@pytest.mark.parametrize(("n_envs", "shard_size", "env"), [(8, 3, {}), (7, 2, {}), (7, 5, WALKER)])
 def test_ragged_shards_differ_by_their_number_of_rows_only(
-    n_envs: int, shard_size: int, monkeypatch: pytest.MonkeyPatch
+    n_envs: int, shard_size: int, env: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Products of fewer rows round differently. In lock-step with the same rows at a time, three updates are exact."""
-    settings: dict[str, Any] = {"n_envs": n_envs, "n_steps": 16}
+    """
+    Products of fewer rows round differently. In lock-step with the same rows at a time, three updates are exact; with muscles,
+    too, although four environments, one and two of them have asked the muscle network together.
+    """
+    settings: dict[str, Any] = {"n_envs": n_envs, "n_steps": 16, **env}
     fast, slow = _learn(_make(shard_size=shard_size, **settings), 3), _make("lockstep", **settings)
     with monkeypatch.context() as patch:
         _act_by_shards(slow, shard_size, patch)
