@@ -17,6 +17,10 @@ def training_state(model: Any) -> dict[str, np.ndarray]:
     state |= {"last_obs": model._last_obs, "last_starts": model._last_episode_starts}
     state["counts"] = np.array([model.num_timesteps, model.n_simulated_steps, model.hold_decisions or 0])
     state["episodes"] = np.array([(episode["r"], episode["l"]) for episode in model.ep_info_buffer])
+    if getattr(model, "muscle_level", None) is not None:
+        state["muscle.samples"] = model.muscle_level.buffer.samples
+        layers = [layer for level in model.muscle_level.muscles.levels for layer in level]
+        state |= {f"muscle.{i}": array for i, array in enumerate(array for layer in layers for array in layer)}
     normalize = model.get_vec_normalize_env()
     if normalize is not None:
         statistics = {"ret_rms": normalize.ret_rms} | ({"obs_rms": normalize.obs_rms} if normalize.norm_obs else {})

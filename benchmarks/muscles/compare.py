@@ -2,7 +2,7 @@
 What the hierarchy is worth: the same body, task and budget, trained in several ways.
 
     python -m benchmarks.muscles.compare METHOD [METHOD ...] [--env MuscleArmReach-v0] [--seeds 3] [--n-timesteps N]
-    python -m benchmarks.muscles.compare --report          # table and curves of what has been run
+    python -m benchmarks.muscles.compare --report [FIGURE ...]   # table and curves of what has been run
 
 Methods:
 
@@ -11,13 +11,15 @@ hppo_qp        joint targets, exact programme instead of the network: what the n
 hppo_frozen    joint targets, a network that only saw random poses
 hppo_torque    joint targets, the wanted torques applied without muscles: what the joint targets alone give
 ppo_muscles    SB3's PPO on the activations of the same body
-sac_muscles    SB3's SAC on the same
+sac_muscles    SB3's SAC on the same, one gradient step for every four steps of an environment
+sac_muscles_full  the same with SAC's usual one gradient step for every step
 ppo_torque     SB3's PPO on joint torques
 
 The first four know the body's moment arms and inertia, which the others do not. PPO has hppo's hyperparameters (``hppo.yml``),
-SAC those of SB3 with one gradient step for every step of the sixteen environments. Every run is evaluated on episodes of other
-seeds, deterministically, ten times on the way; the clock stands still meanwhile. Runs go one after the other, natively, with
-all cores. Each is one file ``results/muscles/ENV/METHOD_SEED.json``; running it again replaces it.
+SAC those of SB3 and hppo's gamma. Every run is evaluated on episodes of other seeds, deterministically, ten times on the way;
+the clock stands still meanwhile. A body that is told how fast to walk is evaluated at each of some speeds, too. Runs go one
+after the other, natively, with all cores. Each is one file ``results/muscles/ENV/METHOD_SEED.json``; running it again replaces
+it.
 """
 
 import argparse
@@ -47,14 +49,16 @@ RESULTS = Path(__file__).parents[1] / "results" / "muscles"
 N_EVALUATIONS = 10
 N_EPISODES = {"on the way": 50, "at the end": 100}
 EVAL_SEED = 1_000_000
-# Method -> algorithm, actuation, and muscle_kwargs on top of the YAML's.
+SPEEDS = (0.8, 1.0, 1.2, 1.4, 1.6)
+# Method -> algorithm, actuation, and hppo's muscle_kwargs on top of the YAML's, or SAC's own arguments.
 METHODS: dict[str, tuple[type[BaseAlgorithm], str, dict[str, Any]]] = {
     "hppo": (HPPO, "muscle_hrl", {}),
     "hppo_qp": (HPPO, "muscle_hrl", {"low_level": "qp"}),
     "hppo_frozen": (HPPO, "muscle_hrl", {"is_frozen": True}),
     "hppo_torque": (HPPO, "muscle_hrl", {"low_level": "torque"}),
     "ppo_muscles": (PPO, "muscle_e2e", {}),
-    "sac_muscles": (SAC, "muscle_e2e", {}),
+    "sac_muscles": (SAC, "muscle_e2e", {"gradient_steps": 4}),
+    "sac_muscles_full": (SAC, "muscle_e2e", {"gradient_steps": 16}),
     "ppo_torque": (PPO, "torque", {}),
 }
 
@@ -82,13 +86,13 @@ def make_model(method: str, env: VecEnv, hyperparams: dict[str, Any], seed: int)
     :param seed: of everything
     :return: the model
     """
-    algorithm, _, muscle_kwargs = METHODS[method]
+    algorithm, _, own = METHODS[method]
     common: dict[str, Any] = {"policy": "MlpPolicy", "env": env, "seed": seed, "device": "cpu"}
     if algorithm is SAC:
-        return SAC(**common, gamma=hyperparams["gamma"], train_freq=1, gradient_steps=1)
+        return SAC(**common, gamma=hyperparams["gamma"], train_freq=1, **own)
     kwargs = {key: value for key, value in hyperparams.items() if key != "policy"}
     if algorithm is HPPO:
-        kwargs["muscle_kwargs"] = {**kwargs.get("muscle_kwargs", {}), **muscle_kwargs}
+        kwargs["muscle_kwargs"] = {**kwargs.get("muscle_kwargs", {}), **own}
         return HPPO(**common, **kwargs)
     log_std = kwargs.pop("log_std", 0.0)
     kwargs.pop("muscle_kwargs", None)
@@ -135,21 +139,43 @@ def evaluate(model: BaseAlgorithm, env: VecEnv, n_episodes: int) -> dict[str, fl
         assert isinstance(env, VecNormalize)
         env.obs_rms = normalize.obs_rms
     last: list[dict[str, Any]] = []
+    speed_errors: list[float] = []
 
-    def keep_last(variables: dict[str, Any], _: dict[str, Any]) -> None:
+    def keep(variables: dict[str, Any], _: dict[str, Any]) -> None:
+        info = variables["info"]
+        if "mean_speed" in info:
+            speed_errors.append(abs(info["mean_speed"] - info["target_speed"]))
         if variables["done"]:
-            last.append(dict(variables["info"]))
+            last.append(dict(info))
 
     env.seed(EVAL_SEED)
-    rewards, lengths = evaluate_policy(model, env, n_episodes, callback=keep_last, return_episode_rewards=True)
+    rewards, lengths = evaluate_policy(model, env, n_episodes, callback=keep, return_episode_rewards=True)
     figures = {"reward": float(np.mean(rewards)), "length": float(np.mean(lengths))}
     if "is_success" in last[0]:
         figures["success"] = float(np.mean([info["is_success"] for info in last]))
     for key in ("x_position", "mean_speed", "target_speed", "effort"):
         if key in last[0]:
             figures[key] = float(np.mean([info[key] for info in last]))
+    if speed_errors:
+        figures["speed_error"] = float(np.mean(speed_errors))
     if "terminal_reason" in last[0]:
         figures["falls"] = float(np.mean([not info["TimeLimit.truncated"] for info in last]))
+    return figures
+
+
+def evaluate_speeds(model: BaseAlgorithm, env_id: str, actuation: str) -> list[dict[str, float]]:
+    """
+    :param model: a model that was trained with a ``VecNormalize``
+    :param env_id: its environment
+    :param actuation: its actuation
+    :return: what ``evaluate`` gives at each speed, over 20 episodes
+    """
+    figures = []
+    for speed in SPEEDS:
+        venv = NativeVecEnv(env_id, 10, env_kwargs={"actuation": actuation, "target_speed": (speed, speed)})
+        env = VecNormalize(venv, training=False, norm_reward=False)
+        figures.append(evaluate(model, env, 20))
+        env.close()
     return figures
 
 
@@ -177,6 +203,7 @@ def train(method: str, env_id: str, seed: int, n_timesteps: int | None) -> dict[
     model.learn(total, callback=evaluation, progress_bar=True)
     seconds = time.perf_counter() - evaluation.begin
     figures = evaluate(model, eval_env, N_EPISODES["at the end"])
+    by_speed = evaluate_speeds(model, env_id, METHODS[method][1]) if env_id == "MuscleWalkerSpeed-v0" else None
     model_file = RESULTS.parent / "models" / f"{env_id}_{method}_{seed}"
     model.save(model_file)
     if isinstance(env, VecNormalize):
@@ -190,17 +217,18 @@ def train(method: str, env_id: str, seed: int, n_timesteps: int | None) -> dict[
         "n_timesteps": model.num_timesteps,
         "seconds": seconds,
         "final": figures,
+        "by_speed": by_speed,
         "curve": evaluation.points,
         "machine": describe_machine(),
     }
 
 
-def report(env_id: str, figure: str) -> None:
+def report(env_id: str, figures: list[str]) -> None:
     """
     Print a table and draw the curves: interquartile means with 95 % stratified bootstrap intervals.
 
     :param env_id: the environment
-    :param figure: which of the figures, such as ``success``
+    :param figures: which of the figures, such as ``success``
     """
     import matplotlib
 
@@ -212,28 +240,31 @@ def report(env_id: str, figure: str) -> None:
     for file in sorted((RESULTS / env_id).glob("*.json")):
         run = json.loads(file.read_text())
         runs.setdefault(run["method"], []).append(run)
-    table = Table("method", "seeds", f"{figure}, IQM [95 %]", "each", "steps", "wall clock (s)", title=env_id)
-    plot, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    columns = [text for figure in figures for text in (f"{figure}, IQM [95 %]", "each")]
+    table = Table("method", "seeds", *columns, "steps", "wall clock (s)", title=env_id)
+    plot, axes = plt.subplots(1, len(figures), figsize=(5.5 * len(figures), 4), layout="constrained", squeeze=False)
     for method in [name for name in METHODS if name in runs]:
-        scores = {method: np.array([[run["final"][figure]] for run in runs[method]])}
-        iqm, interval = library.get_interval_estimates(scores, lambda x: np.array([metrics.aggregate_iqm(x)]), reps=2000)
-        low, high = interval[method][:, 0]
-        each = " ".join(f"{value:.2f}" for value in scores[method].ravel())
-        seconds = np.median([run["seconds"] for run in runs[method]])
-        steps = runs[method][0]["n_timesteps"]
-        cell = f"{iqm[method][0]:.2f} [{low:.2f}, {high:.2f}]"
-        table.add_row(method, str(len(runs[method])), cell, each, f"{steps:,}", f"{seconds:.0f}")
-        for column, key in zip(axes, ("timesteps", "seconds"), strict=True):
-            x = np.mean([[point[key] for point in run["curve"]] for run in runs[method]], axis=0)
+        cells = []
+        for figure, panel in zip(figures, axes[0], strict=True):
+            scores = {method: np.array([[run["final"][figure]] for run in runs[method]])}
+            iqm, interval = library.get_interval_estimates(scores, lambda x: np.array([metrics.aggregate_iqm(x)]), reps=2000)
+            low, high = interval[method][:, 0]
+            cells += [
+                f"{iqm[method][0]:.2f} [{low:.2f}, {high:.2f}]",
+                " ".join(f"{value:.2f}" for value in scores[method].ravel()),
+            ]
+            x = np.mean([[point["timesteps"] for point in run["curve"]] for run in runs[method]], axis=0)
             y = np.array([[point[figure] for point in run["curve"]] for run in runs[method]])
-            column.plot(x, np.median(y, axis=0), marker="o", markersize=3, label=method)
-            column.fill_between(x, y.min(axis=0), y.max(axis=0), alpha=0.15)
-    for column, label in zip(axes, ("environment steps", "seconds of training"), strict=True):
-        column.set(xlabel=label, ylabel=f"{figure} (median, range over seeds)")
-        column.grid(alpha=0.3)
-    axes[0].legend()
-    plot.savefig(RESULTS / f"{env_id}_{figure}.png", dpi=110)
-    Console(width=130).print(table)
+            panel.plot(x, np.median(y, axis=0), marker="o", markersize=3, label=method)
+            panel.fill_between(x, y.min(axis=0), y.max(axis=0), alpha=0.15)
+        seconds, steps = np.median([run["seconds"] for run in runs[method]]), runs[method][0]["n_timesteps"]
+        table.add_row(method, str(len(runs[method])), *cells, f"{steps:,}", f"{seconds:.0f}")
+    for figure, panel in zip(figures, axes[0], strict=True):
+        panel.set(xlabel="environment steps", ylabel=f"{figure} (median, range over seeds)")
+        panel.grid(alpha=0.3)
+    axes[0, 0].legend()
+    plot.savefig(RESULTS / f"{env_id}.png", dpi=110)
+    Console(width=160).print(table)
 
 
 def main() -> None:
@@ -243,7 +274,7 @@ def main() -> None:
     parser.add_argument("--env", default="MuscleArmReach-v0")
     parser.add_argument("--seeds", type=int, default=3, help="seeds 0, 1, ... (default: 3)")
     parser.add_argument("--n-timesteps", type=int, default=None)
-    parser.add_argument("--report", nargs="?", const="success", default=None, metavar="FIGURE", help="default: success")
+    parser.add_argument("--report", nargs="*", metavar="FIGURE", help="success, effort, x_position, ...; default: success")
     args = parser.parse_args()
     th.set_num_threads(1)
     for seed in range(args.seeds):
@@ -252,8 +283,8 @@ def main() -> None:
             (RESULTS / args.env).mkdir(parents=True, exist_ok=True)
             (RESULTS / args.env / f"{method}_{seed}.json").write_text(json.dumps(run, indent=1) + "\n")
             print(method, seed, {key: round(value, 3) for key, value in run["final"].items()}, f"{run['seconds']:.0f} s")
-    if args.report:
-        report(args.env, args.report)
+    if args.report is not None:
+        report(args.env, args.report or ["success"])
 
 
 if __name__ == "__main__":

@@ -43,10 +43,15 @@ void activate(const MuscleNetwork& network, const Array<double>& packed, const A
   const double* const weights = weight.data();
   double* const rows = output(activation, n_rows * network.n_muscles());
   const py::gil_scoped_release release;
-  std::vector<float> workspace(network.n_workspace());
+  const std::size_t n_workspace = network.n_workspace();
+  std::vector<float> workspaces(MuscleNetwork::kRows * n_workspace);
+  std::vector<MuscleNetwork::Row> together;
   for (std::size_t row = 0; row < n_rows; ++row) {
-    network.activate(packed_rows + row * network.n_packed(), torque_rows + row * network.n_coords(), weights[row],
-                     workspace.data(), rows + row * network.n_muscles());
+    together.push_back({packed_rows + row * network.n_packed(), torque_rows + row * network.n_coords(), weights[row],
+                        workspaces.data() + together.size() * n_workspace, rows + row * network.n_muscles()});
+    if (together.size() < MuscleNetwork::kRows && row + 1 < n_rows) continue;
+    network.activate(together.data(), together.size());
+    together.clear();
   }
 }
 

@@ -66,12 +66,8 @@ void Engine::reset(const std::size_t* indices, const std::optional<std::uint64_t
 void Engine::step(const float* actions, const std::int32_t* n_hold, double gamma, const StepArrays& out) {
   run(n_envs(), [](std::size_t i) { return i; },
       [&](std::size_t i) {
-        step_one(i, actions + i * task_->n_actions(), n_hold != nullptr ? n_hold[i] : 0, gamma, row(out, i));
+        simulations_[i]->step(actions + i * task_->n_actions(), n_hold != nullptr ? n_hold[i] : 0, gamma, row(out, i));
       });
-}
-
-void Engine::step_one(std::size_t index, const float* action, int n_hold, double gamma, const StepRow& row) {
-  simulations_[index]->step(action, n_hold, gamma, row);
 }
 
 StepRow Engine::row(const StepArrays& out, std::size_t index) const {

@@ -29,10 +29,15 @@ Workspace QpLowLevel::make_workspace(const MuscleInterface& interface) const {
   return {std::vector<double>(n * n + n * (n + kQpColumns) + 3 * n), {}};
 }
 
-void QpLowLevel::activate(const MuscleState& state, const double* desired_torque, double, Workspace& workspace,
-                          double* activation) const {
+void QpLowLevel::activate(const Question* questions, std::size_t n) const {
+  for (std::size_t i = 0; i < n; ++i) activate(questions[i]);
+}
+
+void QpLowLevel::activate(const Question& question) const {
+  const MuscleState& state = *question.state;
   const std::size_t n = n_muscles_of(state), n_coords = state.torque_low.size();
-  double* matrix = workspace.doubles.data();
+  double* activation = question.activation;
+  double* matrix = question.workspace->doubles.data();
   double* factor = matrix + n * n;
   double* vector = factor + n * (n + kQpColumns);
   double* lower = vector + n;
@@ -45,7 +50,7 @@ void QpLowLevel::activate(const MuscleState& state, const double* desired_torque
     for (std::size_t i = 0; i < n; ++i) {
       if (row[i] == 0.0) continue;  // most muscles span one or two joints; adding zeros would change no bit
       for (std::size_t j = 0; j < n; ++j) matrix[i * n + j] += row[i] * row[j];
-      vector[i] -= row[i] * desired_torque[d];
+      vector[i] -= row[i] * question.desired_torque[d];
     }
   }
   for (std::size_t i = 0; i < n * n; ++i) matrix[i] /= square;
@@ -61,8 +66,8 @@ void QpLowLevel::activate(const MuscleState& state, const double* desired_torque
   if (n_free < 0) throw NativeError("the quadratic programme for the activations failed");
 }
 
-void TorqueLowLevel::activate(const MuscleState& state, const double*, double, Workspace&, double* activation) const {
-  std::fill_n(activation, n_muscles_of(state), 0.0);
+void TorqueLowLevel::activate(const Question* questions, std::size_t n) const {
+  for (std::size_t i = 0; i < n; ++i) std::fill_n(questions[i].activation, n_muscles_of(*questions[i].state), 0.0);
 }
 
 }  // namespace sb3_hrl

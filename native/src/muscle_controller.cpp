@@ -71,7 +71,7 @@ void MuscleController::reset(const mjModel* model, mjData* data) {
 void MuscleController::begin_decision() {
   if (!is_hierarchical()) return;
   if (!low_level_) throw NativeError(kNoMuscles);
-  drawn_ = std::min(static_cast<int>(random_.uniform() * frame_skip_), frame_skip_ - 1);
+  is_sampling_ = true;
   std::fill(sample_.begin(), sample_.end(), 0.0f);
 }
 
@@ -84,6 +84,10 @@ void MuscleController::begin_step(const mjModel*, mjData*, const float* action) 
     target_[d] = clamp_number(settings_->nominal[d] + settings_->scale[d] * action_[d], settings_->low[d], settings_->high[d]);
   }
   weight_ = settings_->has_cascade ? 1.0 / (1.0 + std::exp(-clamp_number(action_[n], -kCascadeLimit, kCascadeLimit))) : 1.0;
+  // Every task step draws, as in the twin, which does not know of decisions; those after the first leave the sample alone.
+  const int drawn = std::min(static_cast<int>(random_.uniform() * frame_skip_), frame_skip_ - 1);
+  drawn_ = is_sampling_ ? drawn : -1;
+  is_sampling_ = false;
 }
 
 void MuscleController::read(const mjModel* model, const mjData* data) {
@@ -91,44 +95,48 @@ void MuscleController::read(const mjModel* model, const mjData* data) {
   interface_->read(model, data, slopes_.data(), arms_.data(), state_);
 }
 
-void MuscleController::before_substep(const mjModel* model, mjData* data, int substep) {
+const Question* MuscleController::begin_substep(const mjModel* model, mjData* data, int substep) {
   read(model, data);
-  const std::vector<int>& dofs = interface_->dofs();
-  if (settings_->actuation == Actuation::muscle_hrl) {
-    control(model, data, substep);
-  } else if (settings_->actuation == Actuation::muscle_e2e) {
+  if (is_hierarchical()) return ask(model, data, substep);
+  if (settings_->actuation == Actuation::muscle_e2e) {
     for (std::size_t i = 0; i < wanted_.size(); ++i) wanted_[i] = clamp_number(action_[i], 0.0, 1.0);
-    activate(model, data);
-  } else {
+  }
+  return nullptr;
+}
+
+void MuscleController::end_substep(const mjModel* model, mjData* data, int substep) {
+  const std::vector<int>& dofs = interface_->dofs();
+  if (settings_->actuation == Actuation::torque) {
     relax(data);
     for (std::size_t d = 0; d < dofs.size(); ++d) data->qfrc_applied[dofs[d]] = settings_->torque_limit[d] * action_[d];
+  } else if (is_hierarchical() && low_level_->is_torque()) {
+    relax(data);
+    for (std::size_t d = 0; d < dofs.size(); ++d) data->qfrc_applied[dofs[d]] = desired_torque_[d];
+  } else {
+    if (is_hierarchical()) {
+      for (const int dof : dofs) data->qfrc_applied[dof] = 0.0;
+    }
+    activate(model, data);
   }
   count(data);
   if (substep < frame_skip_ - 1) return;
-  drawn_ = -1;  // later task steps of a hold leave the sample alone
   const double n = frame_skip_;
   summary_ = {sums_.effort / n,     sums_.mean_activation / n, std::sqrt(sums_.torque_error / n),
               sums_.saturation / n, sums_.co_contraction / n,  sums_.infeasible / n};
 }
 
-// The hierarchy: joint targets, torques, activations.
-void MuscleController::control(const mjModel* model, mjData* data, int substep) {
-  const std::vector<int>& dofs = interface_->dofs();
+// The hierarchy: from joint targets to torques, and the question for activations.
+const Question* MuscleController::ask(const mjModel* model, mjData* data, int substep) {
   pd_.torque(model, data, slopes_.data(), target_.data(), desired_torque_.data());
-  for (std::size_t d = 0; d < dofs.size(); ++d) desired_torque_[d] -= state_.passive_torque[d];
+  for (std::size_t d = 0; d < desired_torque_.size(); ++d) desired_torque_[d] -= state_.passive_torque[d];
   if (substep == drawn_) {
     const auto to_float = [](double number) { return static_cast<float>(number); };
     const auto rest = std::transform(state_.packed.begin(), state_.packed.end(), sample_.begin(), to_float);
     std::transform(desired_torque_.begin(), desired_torque_.end(), rest, to_float);
   }
-  if (low_level_->is_torque()) {
-    relax(data);
-    for (std::size_t d = 0; d < dofs.size(); ++d) data->qfrc_applied[dofs[d]] = desired_torque_[d];
-    return;
-  }
-  low_level_->activate(state_, desired_torque_.data(), weight_, workspace_, wanted_.data());
-  for (const int dof : dofs) data->qfrc_applied[dof] = 0.0;
-  activate(model, data);
+  if (low_level_->is_torque()) return nullptr;
+  question_ = {low_level_.get(), &state_, desired_torque_.data(), weight_, &workspace_, wanted_.data()};
+  return &question_;
 }
 
 void MuscleController::relax(mjData* data) const {

@@ -24,72 +24,66 @@ typedef float Lanes4 __attribute__((vector_size(16)));
 typedef float Lanes8 __attribute__((vector_size(32)));
 typedef float Lanes16 __attribute__((vector_size(64)));
 
-// Sums that stay in registers while the inputs go by, and pass through LeakyReLU in a hidden layer; `stride` is the width of
-// the block that they are part of.
-template <typename Lanes, std::size_t N>
-inline __attribute__((always_inline)) void add_up(const float* x, std::size_t n_in, const float* weight, std::size_t stride,
-                                                  const float* bias, bool is_hidden, float* y) {
+// Sums of R rows that stay in registers while the inputs go by, and pass through LeakyReLU in a hidden layer; `stride` is the
+// width of the block that they are part of, `at` where they are in the output.
+template <typename Lanes, std::size_t N, std::size_t R>
+inline __attribute__((always_inline)) void add_up(const float* const* x, std::size_t n_in, const float* weight,
+                                                  std::size_t stride, const float* bias, bool is_hidden, float* const* y,
+                                                  std::size_t at) {
   constexpr std::size_t n_lanes = sizeof(Lanes) / sizeof(float);
-  Lanes sums[N];
-  std::memcpy(sums, bias, sizeof(sums));
+  Lanes sums[R][N];
+  for (auto& row : sums) std::memcpy(row, bias + at, sizeof(row));
   for (std::size_t k = 0; k < n_in; ++k, weight += stride) {
     for (std::size_t i = 0; i < N; ++i) {
       Lanes column;
       std::memcpy(&column, weight + i * n_lanes, sizeof(column));
-      sums[i] += x[k] * column;
+      for (std::size_t r = 0; r < R; ++r) sums[r][i] += x[r][k] * column;
     }
   }
-  if (is_hidden) {
-    for (Lanes& sum : sums) sum = sum > 0.0f ? sum : kSlope * sum;
+  for (std::size_t r = 0; r < R; ++r) {
+    if (is_hidden) {
+      for (Lanes& sum : sums[r]) sum = sum > 0.0f ? sum : kSlope * sum;
+    }
+    std::memcpy(y[r] + at, sums[r], sizeof(sums[r]));
   }
-  std::memcpy(y, sums, sizeof(sums));
 }
 
-// y = x weight + bias, through LeakyReLU in a hidden layer; `n_out` is a multiple of kNarrow. N registers at once:
-// enough to hide the latency of an addition, and no more than there are.
-template <typename Lanes, std::size_t N>
-inline __attribute__((always_inline)) void multiply(const float* x, std::size_t n_in, const float* weight, const float* bias,
-                                                    std::size_t n_out, bool is_hidden, float* y) {
+// y = x weight + bias, through LeakyReLU in a hidden layer; `n_out` is a multiple of kNarrow. N registers at once for each of R
+// rows: enough to hide the latency of an addition, and no more than there are.
+template <typename Lanes, std::size_t N, std::size_t R>
+inline __attribute__((always_inline)) void multiply(const float* const* x, std::size_t n_in, const float* weight,
+                                                    const float* bias, std::size_t n_out, bool is_hidden, float* const* y) {
   constexpr std::size_t n_lanes = sizeof(Lanes) / sizeof(float);
   std::size_t done = 0;
   for (; done + kWide <= n_out; done += kWide) {
     for (std::size_t j = 0; j < kWide; j += N * n_lanes) {
-      add_up<Lanes, N>(x, n_in, weight + done * n_in + j, kWide, bias + done + j, is_hidden, y + done + j);
+      add_up<Lanes, N, R>(x, n_in, weight + done * n_in + j, kWide, bias, is_hidden, y, done + j);
     }
   }
   for (; done < n_out; done += kNarrow) {
-    add_up<Lanes, kNarrow / n_lanes>(x, n_in, weight + done * n_in, kNarrow, bias + done, is_hidden, y + done);
+    add_up<Lanes, kNarrow / n_lanes, R>(x, n_in, weight + done * n_in, kNarrow, bias, is_hidden, y, done);
   }
 }
 
-using Multiply = void (*)(const float* x, std::size_t n_in, const float* weight, const float* bias, std::size_t n_out,
-                          bool is_hidden, float* y);
-
-void multiply_128(const float* x, std::size_t n_in, const float* weight, const float* bias, std::size_t n_out, bool is_hidden,
-                  float* y) {
-  multiply<Lanes4, 8>(x, n_in, weight, bias, n_out, is_hidden, y);
+template <std::size_t N, std::size_t R>
+void multiply_128(const float* const* x, std::size_t n_in, const float* weight, const float* bias, std::size_t n_out,
+                  bool is_hidden, float* const* y) {
+  multiply<Lanes4, N, R>(x, n_in, weight, bias, n_out, is_hidden, y);
 }
 
 #ifdef __x86_64__
-__attribute__((target("avx2"))) void multiply_256(const float* x, std::size_t n_in, const float* weight, const float* bias,
-                                                  std::size_t n_out, bool is_hidden, float* y) {
-  multiply<Lanes8, 8>(x, n_in, weight, bias, n_out, is_hidden, y);
+template <std::size_t N, std::size_t R>
+__attribute__((target("avx2"))) void multiply_256(const float* const* x, std::size_t n_in, const float* weight,
+                                                  const float* bias, std::size_t n_out, bool is_hidden, float* const* y) {
+  multiply<Lanes8, N, R>(x, n_in, weight, bias, n_out, is_hidden, y);
 }
 
-__attribute__((target("avx512f"))) void multiply_512(const float* x, std::size_t n_in, const float* weight, const float* bias,
-                                                     std::size_t n_out, bool is_hidden, float* y) {
-  multiply<Lanes16, 4>(x, n_in, weight, bias, n_out, is_hidden, y);
+template <std::size_t N, std::size_t R>
+__attribute__((target("avx512f"))) void multiply_512(const float* const* x, std::size_t n_in, const float* weight,
+                                                     const float* bias, std::size_t n_out, bool is_hidden, float* const* y) {
+  multiply<Lanes16, N, R>(x, n_in, weight, bias, n_out, is_hidden, y);
 }
 #endif
-
-Multiply choose_multiply(int vector_bits) {
-#ifdef __x86_64__
-  if (vector_bits == 512) return multiply_512;
-  if (vector_bits == 256) return multiply_256;
-#endif
-  if (vector_bits == 128) return multiply_128;
-  throw std::invalid_argument("there is no kernel of " + std::to_string(vector_bits) + " bits");
-}
 
 void check_size(const char* what, std::size_t number, std::size_t expected) {
   if (number == expected) return;
@@ -107,9 +101,18 @@ int widest_vector_bits() {
   return 128;
 }
 
+MuscleNetwork::Kernels MuscleNetwork::choose_kernels(int vector_bits) {
+#ifdef __x86_64__
+  if (vector_bits == 512) return {multiply_512<4, 1>, multiply_512<4, kRows>};
+  if (vector_bits == 256) return {multiply_256<8, 1>, multiply_256<2, kRows>};
+#endif
+  if (vector_bits == 128) return {multiply_128<8, 1>, multiply_128<2, kRows>};
+  throw std::invalid_argument("there is no kernel of " + std::to_string(vector_bits) + " bits");
+}
+
 MuscleNetwork::MuscleNetwork(const std::vector<Level>& levels, const std::vector<float>& packed_scale,
                              const std::vector<float>& torque_scale, int vector_bits)
-    : multiply_(choose_multiply(vector_bits)), scale_(packed_scale), n_packed_(packed_scale.size()) {
+    : kernels_(choose_kernels(vector_bits)), scale_(packed_scale), n_packed_(packed_scale.size()) {
   scale_.insert(scale_.end(), torque_scale.begin(), torque_scale.end());
   if (levels.empty() || levels.front().empty()) throw std::invalid_argument("a muscle network needs a layer");
   n_muscles_ = levels.front().back().n_out;
@@ -140,37 +143,57 @@ MuscleNetwork::Layer MuscleNetwork::make_layer(const MuscleLayerSpec& spec) {
   return layer;
 }
 
-// From `x` through the layers, by turns in `y` and `z`; where the result lies.
-const float* MuscleNetwork::forward(const std::vector<Layer>& layers, const float* x, float* y, float* z) const {
-  for (const Layer& layer : layers) {
-    multiply_(x, layer.n_in, layer.weights(), layer.bias.data(), layer.bias.size(), &layer != &layers.back(), y);
-    x = y;
-    std::swap(y, z);
-  }
-  return x;
+void MuscleNetwork::activate(const Row* rows, std::size_t n_rows) const {
+  for (; n_rows >= kRows; n_rows -= kRows, rows += kRows) activate_together<kRows>(rows, kernels_.several);
+  for (; n_rows > 0; --n_rows, ++rows) activate_together<1>(rows, kernels_.one);
 }
 
-void MuscleNetwork::activate(const double* packed, const double* desired_torque, double weight, float* workspace,
-                             double* activation) const {
-  float* const sum = workspace;              // pre-activations up to the level in hand [M]
-  float* const x = sum + n_muscles_;         // [0.5 * previous, weight, packed, torque]; the first level starts at packed
-  float* const inputs = x + n_muscles_ + 1;
-  float* const y = inputs + scale_.size();
-  float* const z = y + n_widest_;
-  for (std::size_t k = 0; k < scale_.size(); ++k) {
-    inputs[k] = static_cast<float>(k < n_packed_ ? packed[k] : desired_torque[k - n_packed_]) / scale_[k];
+template <std::size_t R>
+void MuscleNetwork::activate_together(const Row* rows, Multiply multiply) const {
+  // Of each row, in its workspace:
+  float* sum[R];     // pre-activations up to the level in hand [M]
+  float* x[R];       // [0.5 * previous, weight, packed, torque]
+  float* inputs[R];  // what the first level gets of it: from packed on
+  float* y[R];
+  float* z[R];
+  for (std::size_t r = 0; r < R; ++r) {
+    sum[r] = rows[r].workspace;
+    x[r] = sum[r] + n_muscles_;
+    inputs[r] = x[r] + n_muscles_ + 1;
+    y[r] = inputs[r] + scale_.size();
+    z[r] = y[r] + n_widest_;
+    for (std::size_t k = 0; k < scale_.size(); ++k) {
+      inputs[r][k] = static_cast<float>(k < n_packed_ ? rows[r].packed[k] : rows[r].desired_torque[k - n_packed_]) / scale_[k];
+    }
   }
-  std::copy_n(forward(levels_.front(), inputs, y, z), n_muscles_, sum);
+  // From `from` through the layers, by turns in `y` and `z`; where the result lies.
+  const auto forward = [&](const std::vector<Layer>& layers, float* const* from) {
+    float* const* to = y;
+    for (const Layer& layer : layers) {
+      multiply(from, layer.n_in, layer.weights(), layer.bias.data(), layer.bias.size(), &layer != &layers.back(), to);
+      from = to;
+      to = to == y ? z : y;
+    }
+    return from;
+  };
+  float* const* added = forward(levels_.front(), inputs);
+  for (std::size_t r = 0; r < R; ++r) std::copy_n(added[r], n_muscles_, sum[r]);
   for (std::size_t level = 1; level < levels_.size(); ++level) {
-    const float share = level + 1 < levels_.size() ? 1.0f : static_cast<float>(weight);
-    for (std::size_t m = 0; m < n_muscles_; ++m) x[m] = 0.5f * sum[m];
-    x[n_muscles_] = share;
-    const float* const added = forward(levels_[level], x, y, z);
-    for (std::size_t m = 0; m < n_muscles_; ++m) sum[m] += share * added[m];
+    const auto share = [&](std::size_t r) { return level + 1 < levels_.size() ? 1.0f : static_cast<float>(rows[r].weight); };
+    for (std::size_t r = 0; r < R; ++r) {
+      for (std::size_t m = 0; m < n_muscles_; ++m) x[r][m] = 0.5f * sum[r][m];
+      x[r][n_muscles_] = share(r);
+    }
+    added = forward(levels_[level], x);
+    for (std::size_t r = 0; r < R; ++r) {
+      for (std::size_t m = 0; m < n_muscles_; ++m) sum[r][m] += share(r) * added[r][m];
+    }
   }
-  for (std::size_t m = 0; m < n_muscles_; ++m) {
-    // What is not a number must stay visible, so the comparison is this way round.
-    activation[m] = sum[m] <= 0.0f ? 0.0 : static_cast<float>(std::tanh(static_cast<double>(sum[m])));
+  for (std::size_t r = 0; r < R; ++r) {
+    for (std::size_t m = 0; m < n_muscles_; ++m) {
+      // What is not a number must stay visible, so the comparison is this way round.
+      rows[r].activation[m] = sum[r][m] <= 0.0f ? 0.0 : static_cast<float>(std::tanh(static_cast<double>(sum[r][m])));
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 #include "sb3_hrl/network_low_level.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -18,9 +19,16 @@ Workspace NetworkLowLevel::make_workspace(const MuscleInterface&) const {
   return {{}, std::vector<float>(network_->n_workspace())};
 }
 
-void NetworkLowLevel::activate(const MuscleState& state, const double* desired_torque, double weight, Workspace& workspace,
-                               double* activation) const {
-  network_->activate(state.packed.data(), desired_torque, weight, workspace.floats.data(), activation);
+void NetworkLowLevel::activate(const Question* questions, std::size_t n) const {
+  MuscleNetwork::Row rows[MuscleNetwork::kRows];
+  for (std::size_t first = 0; first < n; first += MuscleNetwork::kRows) {
+    const std::size_t n_rows = std::min(n - first, MuscleNetwork::kRows);
+    std::transform(questions + first, questions + first + n_rows, rows, [](const Question& question) {
+      return MuscleNetwork::Row{question.state->packed.data(), question.desired_torque, question.weight,
+                                question.workspace->floats.data(), question.activation};
+    });
+    network_->activate(rows, n_rows);
+  }
 }
 
 }  // namespace sb3_hrl

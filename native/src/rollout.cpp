@@ -10,6 +10,7 @@
 #include <string>
 
 #include "sb3_hrl/errors.hpp"
+#include "sb3_hrl/low_level.hpp"
 #include "sb3_hrl/philox.hpp"
 
 namespace sb3_hrl {
@@ -45,10 +46,8 @@ class Shard {
         n_obs_(policy.n_obs()),
         n_actions_(policy.n_actions()),
         n_outputs_(policy.n_outputs()),
-        terminal_obs_(n_obs_),
-        reset_info_(engine.task().n_reset_info()),
+        rooms_(n, Room(engine.task())),
         n_unstable_(settings.n_unstable_in_a_row + first, settings.n_unstable_in_a_row + first + n),
-        controls_(engine.task().n_actions()),
         noise_(n * policy.n_noise()),
         obs_(settings.n_steps * n * n_obs_),
         outputs_(settings.n_steps * n * n_outputs_),
@@ -62,16 +61,8 @@ class Shard {
     for (; n_done_ < end; ++n_done_) {
       const std::size_t step = n_done_;
       decide(step, *actor_);
-      for (std::size_t i = 0; i < n_; ++i) {
-        try {
-          take_controls(step, i);
-          step_environment(step, i);
-        } catch (const std::exception& error) {
-          throw NativeError("environment " + std::to_string(first_ + i) + ", step " +
-                            std::to_string(engine_.simulation(first_ + i).n_episode_steps()) +
-                            " of its episode, step " + std::to_string(step) + " of the rollout: " + error.what());
-        }
-      }
+      const std::size_t n_together = engine_.simulation(first_).n_together();
+      for (std::size_t i = 0; i < n_; i += n_together) step_together(step, i, std::min(i + n_together, n_));
     }
   }
 
@@ -89,6 +80,17 @@ class Shard {
   EpisodeEnds ends;
 
  private:
+  // What an environment needs while it takes a step.
+  struct Room {
+    explicit Room(const Task& task) : terminal_obs(task.n_obs()), reset_info(task.n_reset_info()), controls(task.n_actions()) {}
+    std::vector<double> terminal_obs, reset_info;
+    std::vector<float> controls;  // [n_controls]
+    double reward = 0.0, episode_return = 0.0;
+    std::int32_t n_held = 1;
+    std::int64_t episode_length = 0;
+    std::uint8_t is_unstable = 0;
+  };
+
   std::size_t at(std::size_t step, std::size_t env_index) const { return step * engine_.n_envs() + env_index; }
 
   // From [T, n] to the shard's part of [T, E].
@@ -130,52 +132,107 @@ class Shard {
     if (!is_finite(outputs, n_outputs_) || !is_finite(action, n_actions_)) {
       throw NativeError("the policy gave numbers that are not finite");
     }
-    const std::size_t n = controls_.size();
+    std::vector<float>& controls = rooms_[i].controls;
+    const std::size_t n = controls.size();
     const float* low = settings_.controls.rows;
     const float* high = low + n;
     if (settings_.controls.n_choices > 0) {
-      std::copy_n(low + static_cast<std::size_t>(action[0]) * n, n, controls_.data());
+      std::copy_n(low + static_cast<std::size_t>(action[0]) * n, n, controls.data());
       return;
     }
     for (std::size_t k = 0; k < n; ++k) {
-      controls_[k] = policy_.is_squashed() ? low[k] + 0.5f * (action[k] + 1.0f) * (high[k] - low[k])
-                                           : std::min(std::max(action[k], low[k]), high[k]);
+      controls[k] = policy_.is_squashed() ? low[k] + 0.5f * (action[k] + 1.0f) * (high[k] - low[k])
+                                          : std::min(std::max(action[k], low[k]), high[k]);
     }
   }
 
-  void step_environment(std::size_t step, std::size_t i) {
-    const std::size_t env_index = first_ + i, here = at(step, env_index);
-    double* next_obs = step + 1 < settings_.n_steps ? out_.observations + at(step + 1, env_index) * n_obs_
-                                                    : out_.last_observations + env_index * n_obs_;
-    double* raw_obs = settings_.normalization != nullptr ? out_.raw_observations + here * n_obs_ : next_obs;
-    double reward = 0.0, episode_return = 0.0;
-    std::int32_t n_held = 1;
-    std::int64_t episode_length = 0;
-    std::uint8_t is_unstable = 0;
-    const StepRow row{raw_obs,
-                      &reward,
+  // One step of the environments [begin, end) of the shard, which ask their low level together at every substep.
+  void step_together(std::size_t step, std::size_t begin, std::size_t end) {
+    under_way_.clear();
+    for (std::size_t i = begin; i < end; ++i) {
+      named(step, i, [&] { begin_step(step, i); });
+      under_way_.push_back(i);
+    }
+    while (!under_way_.empty()) {
+      questions_.clear();
+      for (const std::size_t i : under_way_) {
+        named(step, i, [&] {
+          if (const Question* question = simulation(i).begin_substep()) questions_.push_back(*question);
+        });
+      }
+      if (!questions_.empty()) {
+        named(step, under_way_.front(), [&] { questions_.front().low_level->activate(questions_.data(), questions_.size()); });
+      }
+      std::size_t n_left = 0;
+      for (const std::size_t i : under_way_) {
+        named(step, i, [&] {
+          if (simulation(i).end_substep()) {
+            end_step(step, i);
+          } else {
+            under_way_[n_left++] = i;
+          }
+        });
+      }
+      under_way_.resize(n_left);
+    }
+  }
+
+  Simulation& simulation(std::size_t i) { return engine_.simulation(first_ + i); }
+
+  // Errors name environment and step.
+  template <typename Call>
+  void named(std::size_t step, std::size_t i, const Call& call) {
+    try {
+      call();
+    } catch (const std::exception& error) {
+      throw NativeError("environment " + std::to_string(first_ + i) + ", step " +
+                        std::to_string(simulation(i).n_episode_steps()) + " of its episode, step " + std::to_string(step) +
+                        " of the rollout: " + error.what());
+    }
+  }
+
+  double* next_obs(std::size_t step, std::size_t i) const {
+    return step + 1 < settings_.n_steps ? out_.observations + at(step + 1, first_ + i) * n_obs_
+                                        : out_.last_observations + (first_ + i) * n_obs_;
+  }
+
+  double* raw_obs(std::size_t step, std::size_t i) const {
+    return settings_.normalization != nullptr ? out_.raw_observations + at(step, first_ + i) * n_obs_ : next_obs(step, i);
+  }
+
+  void begin_step(std::size_t step, std::size_t i) {
+    take_controls(step, i);
+    const std::size_t here = at(step, first_ + i);
+    Room& room = rooms_[i];
+    const StepRow row{raw_obs(step, i),
+                      &room.reward,
                       out_.terminated + here,
                       out_.truncated + here,
                       out_.infos + here * engine_.task().n_info(),
-                      terminal_obs_.data(),
-                      &n_held,
-                      &episode_return,
-                      &episode_length,
-                      reset_info_.data(),
-                      &is_unstable,
+                      room.terminal_obs.data(),
+                      &room.n_held,
+                      &room.episode_return,
+                      &room.episode_length,
+                      room.reset_info.data(),
+                      &room.is_unstable,
                       out_.samples != nullptr ? out_.samples + here * engine_.task().n_sample() : nullptr};
-    engine_.step_one(env_index, controls_.data(), settings_.n_hold != nullptr ? settings_.n_hold[here] : 0, settings_.gamma,
-                     row);
-    out_.rewards[here] = static_cast<float>(reward);
-    out_.n_held[here] = n_held;
-    if (settings_.normalization != nullptr) normalize(raw_obs, next_obs);
-    if (!*row.terminated && !*row.truncated) return;
-    const Instability& instability = engine_.simulation(env_index).instability();
-    ends.ends.push_back({step, env_index, episode_return, episode_length, is_unstable != 0, instability.seed,
+    simulation(i).begin_decision(room.controls.data(), settings_.n_hold != nullptr ? settings_.n_hold[here] : 0,
+                                 settings_.gamma, row);
+  }
+
+  void end_step(std::size_t step, std::size_t i) {
+    const std::size_t here = at(step, first_ + i);
+    const Room& room = rooms_[i];
+    out_.rewards[here] = static_cast<float>(room.reward);
+    out_.n_held[here] = room.n_held;
+    if (settings_.normalization != nullptr) normalize(raw_obs(step, i), next_obs(step, i));
+    if (!out_.terminated[here] && !out_.truncated[here]) return;
+    const Instability& instability = simulation(i).instability();
+    ends.ends.push_back({step, first_ + i, room.episode_return, room.episode_length, room.is_unstable != 0, instability.seed,
                          instability.n_total_steps});
-    ends.terminal_obs.insert(ends.terminal_obs.end(), terminal_obs_.begin(), terminal_obs_.end());
-    ends.reset_infos.insert(ends.reset_infos.end(), reset_info_.begin(), reset_info_.end());
-    n_unstable_[i] = is_unstable != 0 ? n_unstable_[i] + 1 : 0;
+    ends.terminal_obs.insert(ends.terminal_obs.end(), room.terminal_obs.begin(), room.terminal_obs.end());
+    ends.reset_infos.insert(ends.reset_infos.end(), room.reset_info.begin(), room.reset_info.end());
+    n_unstable_[i] = room.is_unstable != 0 ? n_unstable_[i] + 1 : 0;
     if (n_unstable_[i] >= settings_.max_unstable_in_a_row) {
       throw NativeError("seed " + std::to_string(instability.seed) + ", step " + std::to_string(instability.n_total_steps) +
                         ": the simulation broke down in " + std::to_string(n_unstable_[i]) + " episodes in a row");
@@ -195,9 +252,10 @@ class Shard {
   const RolloutSettings& settings_;
   const RolloutArrays& out_;
   const std::size_t first_, n_, n_obs_, n_actions_, n_outputs_;
-  std::vector<double> terminal_obs_, reset_info_;
+  std::vector<Room> rooms_;               // [n]
+  std::vector<Question> questions_;       // of those that ask at this substep
+  std::vector<std::size_t> under_way_;    // those whose step is not over
   std::vector<std::int64_t> n_unstable_;  // [n], in a row
-  std::vector<float> controls_;           // [n_controls], of the environment whose turn it is
   std::vector<float> noise_;              // [n, n_noise]
   std::vector<float> obs_;                // [T, n, n_obs], as the policy takes them
   std::vector<float> outputs_;            // [T, n, n_outputs]

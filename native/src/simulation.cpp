@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "sb3_hrl/errors.hpp"
+#include "sb3_hrl/low_level.hpp"
 
 namespace sb3_hrl {
 namespace {
@@ -66,6 +67,11 @@ void Simulation::set_low_level(std::shared_ptr<const LowLevel> low_level) {
   controller_->set_low_level(std::move(low_level));
 }
 
+std::size_t Simulation::n_together() const {
+  const LowLevel* low_level = controller_ ? controller_->low_level() : nullptr;
+  return low_level != nullptr ? low_level->n_together() : 1;
+}
+
 void Simulation::begin_episode() {
   counters_.n_episode_steps = 0;
   counters_.episode_return = 0.0;
@@ -87,47 +93,92 @@ void Simulation::reset(double* obs, double* reset_info) {
 }
 
 void Simulation::step(const float* action, int n_hold, double gamma, const StepRow& row) {
+  begin_decision(action, n_hold, gamma, row);
+  do {
+    if (const Question* question = begin_substep()) question->low_level->activate(question, 1);
+  } while (!end_substep());
+}
+
+void Simulation::begin_decision(const float* action, int n_hold, double gamma, const StepRow& row) {
   if (!counters_.is_ready) throw NativeError("it must be reset before it can step");
   if (controller_) controller_->begin_decision();
   counters_.is_ready = 0;  // until this step has ended well
-  Outcome outcome = advance(action, row);
-  if (row.sample != nullptr && task_->n_sample() > 0) {
+  decision_ = {action, n_hold, gamma, row};
+  begin_task_step();
+}
+
+void Simulation::begin_task_step() {
+  task_->evaluate_before(data_.get(), controller_.get(), before_.data());
+  if (controller_) {
+    controller_->begin_step(task_->model(), data_.get(), decision_.action);
+  } else {
+    std::copy_n(decision_.action, task_->n_actions(), data_->ctrl);
+  }
+  decision_.substep = 0;
+}
+
+const Question* Simulation::begin_substep() {
+  if (!controller_) return nullptr;
+  guarded([&] { mj_step1(task_->model(), data_.get()); });
+  return controller_->begin_substep(task_->model(), data_.get(), decision_.substep);
+}
+
+bool Simulation::end_substep() {
+  const mjModel* model = task_->model();
+  mjData* data = data_.get();
+  if (controller_) {
+    controller_->end_substep(model, data, decision_.substep);
+    guarded([&] { mj_step2(model, data); });
+  } else {
+    guarded([&] { mj_step(model, data); });
+  }
+  // MuJoCo has reset the data by itself then, and would go on as if nothing had been.
+  if (has_broken_down()) return end_task_step(false);
+  if (++decision_.substep < task_->frame_skip()) return false;
+  if (task_->needs_post_step()) guarded([&] { mj_rnePostConstraint(model, data); });
+  return end_task_step(is_finite(data->qpos, n_qpos()) && is_finite(data->qvel, n_qvel()));
+}
+
+// Returns whether the decision is over, too.
+bool Simulation::end_task_step(bool is_sound) {
+  const StepRow& row = decision_.row;
+  const Outcome outcome = conclude(is_sound);
+  if (decision_.n_held == 0 && row.sample != nullptr && task_->n_sample() > 0) {
     std::copy_n(controller_->sample(), task_->n_sample(), row.sample);
     // Nobody is to learn from it.
     if (outcome.is_unstable) std::fill_n(row.sample, task_->n_sample(), std::numeric_limits<float>::quiet_NaN());
   }
-  int n_held = 1;
-  double reward = outcome.reward;
-  if (n_hold > 0) {
-    reward = 0.0 + std::pow(gamma, 0.0) * outcome.reward;
-    while (n_held < n_hold && !outcome.is_done()) {
-      outcome = advance(action, row);
-      ++n_held;
-      reward += std::pow(gamma, n_held - 1) * outcome.reward;
-    }
+  if (decision_.n_hold == 0) {
+    decision_.reward = outcome.reward;
+  } else {
+    decision_.reward += std::pow(decision_.gamma, decision_.n_held) * outcome.reward;
   }
-  *row.reward = reward;
+  if (++decision_.n_held < decision_.n_hold && !outcome.is_done()) {
+    begin_task_step();
+    return false;
+  }
+  *row.reward = decision_.reward;
   *row.terminated = outcome.is_terminated;
   *row.truncated = outcome.is_truncated;
   *row.unstable = outcome.is_unstable;
-  *row.n_held = n_held;
+  *row.n_held = decision_.n_held;
   counters_.is_ready = 1;
-  if (!outcome.is_done()) return;
+  if (!outcome.is_done()) return true;
   *row.episode_return = counters_.episode_return;
   *row.episode_length = static_cast<std::int64_t>(counters_.n_episode_steps);
   std::copy_n(last_obs_.data(), task_->n_obs(), row.terminal_obs);
   reset(row.obs, row.reset_info);
+  return true;
 }
 
-// One step of the task, without the reset.
-Simulation::Outcome Simulation::advance(const float* action, const StepRow& row) {
-  task_->evaluate_before(data_.get(), controller_.get(), before_.data());
+// What one step of the task has come to, after its physics.
+Simulation::Outcome Simulation::conclude(bool is_sound) {
   Outcome outcome;
-  outcome.is_unstable = !run_physics(action) || !evaluate(action, row);
+  outcome.is_unstable = !is_sound || !evaluate(decision_.action, decision_.row);
   ++counters_.n_episode_steps;
   ++counters_.n_total_steps;
   if (outcome.is_unstable) {
-    break_down(row);
+    break_down(decision_.row);
     outcome.is_terminated = true;
     return outcome;
   }
@@ -137,30 +188,6 @@ Simulation::Outcome Simulation::advance(const float* action, const StepRow& row)
   outcome.is_truncated = limit > 0 && counters_.n_episode_steps >= limit;
   counters_.episode_return += outcome.reward;
   return outcome;
-}
-
-// Returns whether the physics is sound.
-bool Simulation::run_physics(const float* action) {
-  const mjModel* model = task_->model();
-  mjData* data = data_.get();
-  if (controller_) {
-    controller_->begin_step(model, data, action);
-  } else {
-    std::copy_n(action, task_->n_actions(), data->ctrl);
-  }
-  for (int substep = 0; substep < task_->frame_skip(); ++substep) {
-    if (controller_) {
-      guarded([&] { mj_step1(model, data); });
-      controller_->before_substep(model, data, substep);
-      guarded([&] { mj_step2(model, data); });
-    } else {
-      guarded([&] { mj_step(model, data); });
-    }
-    // MuJoCo has reset the data by itself then, and would go on as if nothing had been.
-    if (has_broken_down()) return false;
-  }
-  if (task_->needs_post_step()) guarded([&] { mj_rnePostConstraint(model, data); });
-  return is_finite(data->qpos, n_qpos()) && is_finite(data->qvel, n_qvel());
 }
 
 bool Simulation::has_broken_down() const {

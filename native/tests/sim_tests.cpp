@@ -130,7 +130,7 @@ void threads_change_nothing() {
 class PlainController : public Controller {
  public:
   void begin_step(const mjModel*, mjData* data, const float* action) override { data->ctrl[0] = action[0]; }
-  void before_substep(const mjModel*, mjData*, int) override {}
+  const Question* begin_substep(const mjModel*, mjData*, int) override { return nullptr; }
 };
 
 void a_plain_controller_changes_nothing() {
@@ -142,9 +142,10 @@ void a_plain_controller_changes_nothing() {
 class CountingController : public PlainController {
  public:
   explicit CountingController(std::vector<int>& substeps) : substeps_(substeps) {}
-  void before_substep(const mjModel*, mjData* data, int substep) override {
+  const Question* begin_substep(const mjModel*, mjData* data, int substep) override {
     substeps_.push_back(substep);
     data->ctrl[0] = -data->ctrl[0];
+    return nullptr;
   }
 
  private:
@@ -163,8 +164,9 @@ void a_controller_acts_at_every_substep() {
 class ThrowingController : public PlainController {
  public:
   ThrowingController(int n_substeps, std::function<void()> fault) : n_left_(n_substeps), fault_(std::move(fault)) {}
-  void before_substep(const mjModel*, mjData*, int) override {
+  const Question* begin_substep(const mjModel*, mjData*, int) override {
     if (--n_left_ == 0) fault_();
+    return nullptr;
   }
 
  private:

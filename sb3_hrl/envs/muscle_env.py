@@ -19,6 +19,7 @@ from sb3_hrl.philox import RandomStream
 
 _BREAKDOWNS = [int(getattr(mujoco.mjtWarning, f"mjWARN_BAD{what}")) for what in ("QPOS", "QVEL", "QACC")]
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
+_MARKER_RGBA = np.array([0.10, 0.66, 0.36, 0.75])  # the arm's target has the same
 
 
 class MuscleEnv(gym.Env[np.ndarray, np.ndarray]):
@@ -269,7 +270,18 @@ class MuscleEnv(gym.Env[np.ndarray, np.ndarray]):
 
     def render(self) -> Any:
         """A picture of the environment (or, in human mode, its window)."""
+        if self.task.marker is not None and self.render_mode is not None:
+            viewer = self.mujoco_renderer._get_viewer(self.render_mode)
+            viewer.add_marker(pos=self._marker_position(*self.task.marker), size=np.full(3, 0.03), rgba=_MARKER_RGBA)
         return self.mujoco_renderer.render(self.render_mode)
+
+    def _marker_position(self, site: int, joint: int, angle: int) -> np.ndarray:
+        """Where the site is when the joint has the angle; all else is as it is."""
+        there = mujoco.MjData(self.model)
+        there.qpos[:] = self.data.qpos
+        there.qpos[self.model.jnt_qposadr[joint]] = self.data.userdata[angle]
+        mujoco.mj_kinematics(self.model, there)
+        return there.site_xpos[site]
 
     def close(self) -> None:
         """Close the windows."""

@@ -61,6 +61,7 @@ _KEYS = (
     "reset",
     "info",
     "reset_info",
+    "marker",
 )
 _REQUIRED_KEYS = ("id", "model", "observation", "reward", "values")
 _VARIANT_KEYS = ("id", "extends", "max_episode_steps", "options")
@@ -102,6 +103,20 @@ class Info(NamedTuple):
     key: str
     is_array: bool
     position: int
+
+
+class Marker(NamedTuple):
+    """
+    A green ball in the pictures: where a site is when a joint has an angle of the task's memory. The physics does not know it.
+
+    :param site: the site's id
+    :param joint: the joint's id
+    :param angle: the angle's place in the memory
+    """
+
+    site: int
+    joint: int
+    angle: int
 
 
 class TaskSpec(NamedTuple):
@@ -186,6 +201,7 @@ class Task:
     :param muscles: how its muscles are driven, with every number written out; None where the action is the control
     :param body: ``MuscleInterface.body``; empty without muscles
     :param actions: the actions that the file lists, as controls [n, n_controls], float32; None if it lists none
+    :param marker: what pictures show beside the model; None for nothing
     """
 
     id: str
@@ -206,6 +222,7 @@ class Task:
     muscles: MuscleSettings | None = None
     body: str = ""
     actions: np.ndarray | None = field(default=None, repr=False, compare=False)
+    marker: Marker | None = None
 
     @property
     def controls(self) -> np.ndarray:
@@ -375,6 +392,7 @@ class _Reader:
         healthy = self._healthy()
         reset = self._listed_terms("reset", "reset", model)
         info, reset_info = (self._info(key, array_names) for key in ("info", "reset_info"))
+        marker = self._marker(model)
         self._raise_problems()
 
         spec = TaskSpec(
@@ -417,6 +435,7 @@ class _Reader:
             muscles=muscles,
             body="" if interface is None else interface.body,
             actions=actions,
+            marker=marker,
         )
 
     def _read_variant(self, given: dict[str, Any], max_episode_steps: int | None, name: str) -> Task:
@@ -445,6 +464,27 @@ class _Reader:
                 text = f"expected a name made of letters, digits and _, each one once, got {name!r}"
                 self._problem(self.document["memory"], index, text, f"memory[{index}]")
         return self.memory
+
+    def _marker(self, model: Any) -> Marker | None:
+        if "marker" not in self.document:
+            return None
+        section, found = self._mapping("marker"), {}
+        if set(section) != set(Marker._fields):
+            self._problem(self.document, "marker", f"expected the keys {', '.join(Marker._fields)}, got {show(section)}")
+            return None
+        for key, value in section.items():
+            id_ = self._memory_position(value) if key == "angle" else _object_id(key, value, model)
+            if (
+                key == "joint"
+                and not isinstance(id_, str)
+                and model.jnt_type[int(id_[0])] < int(_mujoco().mjtJoint.mjJNT_SLIDE)
+            ):
+                id_ = f"expected a hinge or a slide, got {show(value)}"
+            if isinstance(id_, str):
+                self._problem(section, key, id_, f"marker.{key}")
+            else:
+                found[key] = int(id_[0])
+        return Marker(**found) if len(found) == len(section) else None
 
     def _muscles(self, model: Any) -> tuple[MuscleSettings | None, MuscleInterface | None]:
         if "muscles" not in self.document:
@@ -839,10 +879,15 @@ def _compile_model(path: Path, n_memory: int) -> tuple[bytes, Any]:
 
 
 def _object_id(type_: str, value: Any, model: Any) -> list[float] | str:
-    """The id of a body, a site or a keyframe, by its name or number."""
+    """The id of a body, a site, a joint or a keyframe, by its name or number."""
+    kinds = _mujoco().mjtObj
+    kind, count = {
+        "body": (kinds.mjOBJ_BODY, model.nbody),
+        "site": (kinds.mjOBJ_SITE, model.nsite),
+        "joint": (kinds.mjOBJ_JOINT, model.njnt),
+        "key": (kinds.mjOBJ_KEY, model.nkey),
+    }[type_]
     mujoco = _mujoco()
-    kind = {"body": mujoco.mjtObj.mjOBJ_BODY, "site": mujoco.mjtObj.mjOBJ_SITE, "key": mujoco.mjtObj.mjOBJ_KEY}[type_]
-    count = {"body": model.nbody, "site": model.nsite, "key": model.nkey}[type_]
     if isinstance(value, str):
         number = mujoco.mj_name2id(model, kind, value)
         if number >= 0:

@@ -63,10 +63,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "-o", "--output", default="my_machine.yml", metavar="FILE", help="the preset (default: my_machine.yml)"
     )
     text = "numbers of environments (default: 16 32 64 128)"
-    preset.add_argument("--n-envs-list", type=_positive, nargs="+", default=[16, 32, 64, 128], metavar="N", help=text)
+    preset.add_argument("--n-envs-list", type=positive, nargs="+", default=[16, 32, 64, 128], metavar="N", help=text)
     text = "numbers of torch's threads (default: 1, and as many as there are cores)"
-    preset.add_argument("--n-threads-list", type=_positive, nargs="+", default=None, metavar="N", help=text)
-    preset.add_argument("--rounds", type=_positive, default=3, help="iterations of each that count (default: 3)")
+    preset.add_argument("--n-threads-list", type=positive, nargs="+", default=None, metavar="N", help=text)
+    preset.add_argument("--rounds", type=positive, default=3, help="iterations of each that count (default: 3)")
 
     for name, text in WITH_MODULE.items():
         commands.add_parser(name, help=text, add_help=False)

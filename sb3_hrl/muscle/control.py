@@ -149,20 +149,18 @@ class MuscleControl:
         self.summary = ControlSummary(*state["summary"])
         self.state = MuscleState(**state["state"])
 
-    def begin_step(self, data: Any, action: np.ndarray, sample: bool = True) -> None:
+    def begin_step(self, data: Any, action: np.ndarray) -> None:
         """
-        An action begins.
+        An action begins. A substep is drawn, and its numbers go to ``sample``.
 
         :param data: the environment's
         :param action: ``[n_actions]`` float32
-        :param sample: whether a decision begins: a substep is drawn then, and its numbers go to ``sample``
         """
         settings = self.settings
         if settings.actuation == "muscle_hrl" and self.low_level is None:
             raise NativeError(NO_MUSCLES)
         self._action = np.asarray(action, np.float32).astype(np.float64)
         self._sums = [0.0] * 6
-        self._drawn = -1
         if settings.actuation != "muscle_hrl":
             return
         n_coords = self.interface.n_coords
@@ -170,9 +168,8 @@ class MuscleControl:
         self._target = np.minimum(np.maximum(target, self.interface.joint_low), self.interface.joint_high)
         if settings.has_cascade:
             self._weight = 1.0 / (1.0 + math.exp(-min(max(self._action[n_coords], -CASCADE_LIMIT), CASCADE_LIMIT)))
-        if sample:
-            self._drawn = min(int(self._random.uniform() * self.frame_skip), self.frame_skip - 1)
-            self.sample[:] = 0.0
+        self._drawn = min(int(self._random.uniform() * self.frame_skip), self.frame_skip - 1)
+        self.sample[:] = 0.0
 
     def before_substep(self, data: Any, substep: int) -> None:
         """

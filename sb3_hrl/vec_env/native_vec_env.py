@@ -100,13 +100,14 @@ class NativeVecEnv(BatchVecEnv):
             for info, sample in zip(infos, result.samples, strict=True):
                 info[MUSCLE_SAMPLE] = sample
         ended = np.flatnonzero(dones).tolist()
+        if not ended:
+            return infos
         is_timeout = result.truncated & ~result.terminated
         for index in ended:
             episode = result.episode_returns[index], result.episode_lengths[index]
             self._end_episode(index, infos[index], bool(is_timeout[index]), result.terminal_obs[index], *episode)
-        if ended:
-            self._set_reset_infos(ended, result.reset_infos[ended])
-            self._n_unstable_in_a_row[ended] = np.where(result.unstable[ended], self._n_unstable_in_a_row[ended] + 1, 0)
+        self._set_reset_infos(ended, result.reset_infos[ended])
+        self._n_unstable_in_a_row[ended] = np.where(result.unstable[ended], self._n_unstable_in_a_row[ended] + 1, 0)
         if result.unstable.any():
             for event in self._engine.instabilities():
                 if result.unstable[event.env_index]:

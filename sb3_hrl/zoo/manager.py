@@ -119,7 +119,7 @@ class PluginExperimentManager(ExperimentManager):
                 self.config, self.env_name.gym_id, algorithm, is_atari=self._is_atari, overrides=self.custom_hyperparams
             )
         hyperparams, saved_hyperparams = super().read_hyperparameters()
-        with _clear_errors():
+        with clear_errors():
             for key, given in (("env_kwargs", self.env_kwargs), ("eval_env_kwargs", self._eval_env_kwargs_args)):
                 check_env_kwargs(self.env_name.gym_id, key, hyperparams.get(key) or given)
         section = read_section(self.config, self.env_name.gym_id, self._is_atari)

@@ -16,6 +16,7 @@ from sb3_hrl.env_ids import MUSCLE_ENVS
 from sb3_hrl.envs import Engine, Task, load_task
 from sb3_hrl.envs.muscle_env import MuscleEnv
 from sb3_hrl.muscle import QpLowLevel, TorqueLowLevel
+from sb3_hrl.wrappers import ActionHold
 from tests.conftest import require_env
 
 # (id, options, low level); the first rows have the defaults.
@@ -146,6 +147,32 @@ def test_gymnasium_s_tasks_have_the_same_twin(env_id):
     file = load_task(env_id).path
     env = MuscleEnv(env_file=str(file))
     assert compare(env, Engine(load_task(file), 1), n_steps=40)[0] == set()
+
+
+@pytest.mark.parametrize("env_id", ["MuscleArmReach-v0", "MuscleWalkerWalk-v0"])
+def test_equal_under_a_hold(env_id):
+    """A decision of three steps leaves the same sample; another stream of substeps would be seen in it, and nowhere else."""
+    env, engine = make_pair(env_id, {}, "qp")
+    held, twin = ActionHold(env, hold_seconds=0.06), env.unwrapped
+    assert isinstance(twin, MuscleEnv)
+    assert twin.control is not None
+    for control_seed, n_different in ((3, 0), (4, 30)):
+        held.reset(seed=3)
+        twin.control.seed(control_seed)
+        engine.reset(seeds=[3])
+        rng, found = np.random.default_rng(3), 0
+        for _ in range(60):
+            action = rng.uniform(-0.5, 0.5, engine.n_actions).astype(np.float32)
+            obs, reward, terminated, truncated, info = held.step(action)
+            result = engine.step(action[None], np.array([3], np.int32))
+            is_over = terminated or truncated
+            assert np.array_equal(obs, (result.terminal_obs if is_over else result.obs)[0])
+            assert (reward, info["n_held"]) == (result.rewards[0], result.n_held[0])
+            found += not np.array_equal(info[MUSCLE_SAMPLE], result.samples[0])
+            if is_over:
+                held.reset()
+        assert found >= n_different
+        assert found == 0 or n_different
 
 
 @pytest.mark.parametrize("option", [{"stiffness": 99.0}, {"effort_weight": 0.06}, {"activation": "inverted"}])

@@ -67,21 +67,6 @@ def test_muscles_learn_beside_the_policy(rollout: str) -> None:
         assert np.isfinite([row[f"muscle/{name}"] for row in rows]).all()
 
 
-def test_lockstep_and_native_leave_the_same_tuples() -> None:
-    """With a noise that is too small to tell, everything is the same: actions, bodies, muscles and the drawn substeps."""
-    found = []
-    for rollout in ("native", "lockstep"):
-        model = make(rollout=rollout, log_std=-20.0)
-        model.shard_size = 2
-        model.env.seed(3)  # type: ignore[union-attr]
-        model.learn(32)
-        assert model.muscle_level is not None
-        found.append((model.rollout_buffer.actions.copy(), model.muscle_level.buffer.samples.copy(), weights(model)))
-    np.testing.assert_allclose(found[0][0], found[1][0], atol=1e-6)
-    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-4, atol=1e-3)
-    assert np.abs(found[0][1]).max() > 1.0
-
-
 def test_the_muscles_take_no_random_number_from_the_policy() -> None:
     states = []
     for muscle_kwargs in ({"low_level": "torque"}, {}, {"n_epochs": 3, "n_pretrain": 100}):

@@ -46,8 +46,8 @@ def start(interface: MuscleInterface, settings: MuscleSettings, low_level: Any) 
     return control, data
 
 
-def step(control: MuscleControl, data: Any, action: Any, sample: bool = True) -> None:
-    control.begin_step(data, np.asarray(action, np.float32), sample)
+def step(control: MuscleControl, data: Any, action: Any) -> None:
+    control.begin_step(data, np.asarray(action, np.float32))
     for substep in range(FRAME_SKIP):
         mujoco.mj_step1(control.interface.model, data)
         control.before_substep(data, substep)
@@ -294,16 +294,6 @@ def test_a_sample_is_of_one_substep() -> None:
     repeated.seed(5)
     stream = RandomStream(5, 0, RandomPurpose.substep)
     assert drawn == [int(stream.uniform() * FRAME_SKIP) for _ in range(60)]
-
-
-def test_a_held_action_leaves_the_sample_of_its_first_step() -> None:
-    control, data = start(interface_of(ARM), MuscleSettings(), Recorder())
-    step(control, data, [0.5, 0.5])
-    kept = control.sample.copy()
-    step(control, data, [0.5, 0.5], sample=False)
-    np.testing.assert_array_equal(control.sample, kept)
-    step(control, data, [0.5, 0.5])
-    assert not np.array_equal(control.sample, kept)
 
 
 # --- summaries ----------------------------------------------------------------------------------------------------------

@@ -331,6 +331,7 @@ reset:
   - {term: memory_uniform, of: wish, range: [1, 2]}
 info: [wish]
 reset_info: [wish]
+marker: {site: fingertip, joint: elbow, angle: wish}
 """
 # (what is written instead of what, line, the message)
 WRONG = [
@@ -358,6 +359,10 @@ WRONG = [
     ),
     ("memory: [wish]", "memory: [wish, wish]", 9, "memory[1]: expected a name made of letters, digits and _, each one once"),
     ("reset_info: [wish]", "reset_info: [effort]", 14, "values.effort.term: it needs a step"),
+    ("angle: wish}", "angles: wish}", 21, "marker: expected the keys site, joint, angle, got {'angles': 'wish', "),
+    ("angle: wish}", "angle: with}", 21, "marker.angle: expected a name of the task's memory, did you mean 'wish'?"),
+    ("joint: elbow", "joint: elbw", 21, "marker.joint: the model has no joint of that name, did you mean 'elbow'?"),
+    ("site: fingertip", "site: fingertips", 21, "marker.site: the model has no site of that name, did you mean 'fingertip'?"),
     ("id: Mine-v0", "extends: muscle_arm_reach.yaml", None, "these keys are missing: id"),
     ("id: Mine-v0", "id: Mine-v0\nextends: x.yaml", 3, "model: unknown key of a task that extends another"),
 ]

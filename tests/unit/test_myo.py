@@ -1,5 +1,6 @@
 """MyoSim's models: found by name, needed only by who uses them; and the task of its elbow."""
 
+import dataclasses
 import importlib.util
 import subprocess
 import sys
@@ -180,6 +181,40 @@ def test_it_has_its_native_form(elbow):
     assert native_env.observation_space.shape == (12,)
     assert native_env.get_attr("task")[0].dt == 0.02
     native_env.close()
+
+
+def find_marker(picture: np.ndarray) -> np.ndarray:
+    """Rows and columns of what is green [n, 2]; nothing in the model is."""
+    red, green, blue = picture.astype(int).transpose(2, 0, 1)
+    return np.argwhere((green > red + 50) & (green > blue + 30))
+
+
+@pytest.mark.usefixtures("opengl")
+def test_its_picture_shows_the_wanted_angle():
+    """At a wanted angle the ball is where the wrist is then; neither model nor physics know of it."""
+    require_env(ELBOW)
+    env: Any = gym.make(ELBOW, render_mode="rgb_array", actuation="torque")
+    env.reset(seed=0)
+    twin, places = env.unwrapped, []
+    for angle in (0.3, 1.2, 2.1):
+        twin.set_state(np.array([angle]), np.zeros(1))
+        wrist = twin.data.site("wrist").xpos.copy()
+        twin.set_state(np.array([0.8]), np.zeros(1))
+        twin.data.userdata[0] = angle
+        before = twin.get_physics()
+        places.append(find_marker(env.render()).mean(axis=0))
+        assert np.array_equal(twin.get_physics(), before)
+        assert np.array_equal(twin._marker_position(*twin.task.marker), wrist)
+    assert places[0][0] > places[1][0] + 50 > places[2][0] + 100  # from below upwards
+    native_env: Any = NativeVecEnv(ELBOW, 1, env_kwargs={"actuation": "torque"})
+    native_env.seed(0)
+    native_env.reset()
+    env.reset(seed=0)
+    assert np.array_equal(find_marker(native_env.get_images()[0]), find_marker(env.render()))
+    twin.task = dataclasses.replace(twin.task, marker=None)
+    assert len(find_marker(env.render())) == 0
+    native_env.close()
+    env.close()
 
 
 @pytest.mark.usefixtures("opengl")

@@ -3,8 +3,11 @@
 from pathlib import Path
 
 import numpy as np
+import optuna
 import pytest
 
+from sb3_hrl.hppo import HPPO
+from sb3_hrl.zoo.samplers import convert_hppo_params
 from tests.zoo.conftest import read_video, run_zoo
 
 CONFIG = """\
@@ -40,6 +43,24 @@ def test_train_enjoy_and_video(tmp_path: Path) -> None:
     frames = read_video(video)
     assert frames.shape[1:] == (64, 96, 3)
     assert np.abs(frames[0].astype(int) - frames[15].astype(int)).max() > 10
+
+
+def test_optimize_and_load_a_trial(tmp_path: Path) -> None:
+    """Trials vary the muscles' learner, and keep what the file says of it; so does a run with a trial's numbers."""
+    (tmp_path / "own.yml").write_text(CONFIG)
+    study_options = ["--storage", "sqlite:///study.db", "--study-name", "s", "-conf", "own.yml", "--eval-episodes", "1"]
+    trials = ["-optimize", "--n-trials", "2", "--n-startup-trials", "2", "--n-evaluations", "1", "--no-optim-plots"]
+    run_zoo("train", *ARM, "-n", "600", *study_options, *trials, cwd=tmp_path)
+    study = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path / 'study.db'}")
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE", "COMPLETE"]
+    assert study.trials[0].params["muscle_learning_rate"] != study.trials[1].params["muscle_learning_rate"]
+    trial_options = [*study_options, "--trial-id", "1", "--eval-freq", "-1", "-params", "n_steps:8"]
+    run_zoo("train", *ARM, "-n", "16", *trial_options, cwd=tmp_path)
+    model = HPPO.load(max((tmp_path / "logs/hppo").glob("MuscleArmReach-v0_*")) / "MuscleArmReach-v0.zip")
+    params = study.trials[1].params
+    expected = convert_hppo_params(params)["muscle_kwargs"]
+    assert expected["hidden"] == [2 ** params["muscle_width_pow"]] * 2
+    assert model.muscle_kwargs == {"n_pretrain": 64, "pretrain_epochs": 1, **expected}
 
 
 def test_presets(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@
 namespace sb3_hrl {
 
 class LowLevel;
+struct Question;
 struct MuscleState;
 
 // What happened in one step of the task, averaged over its substeps (and over muscles or coordinates).
@@ -37,8 +38,13 @@ class Controller {
   virtual void begin_decision() {}
   // An action begins, `action` is [n_actions]; called once a task step, before its first substep.
   virtual void begin_step(const mjModel* model, mjData* data, const float* action) = 0;
-  // Between mj_step1, which computes all that depends on position and velocity, and mj_step2.
-  virtual void before_substep(const mjModel* model, mjData* data, int substep) = 0;
+  // After mj_step1, which computes all that depends on position and velocity. What it asks its low level, or null; the caller
+  // has that answered, perhaps together with other environments' questions.
+  virtual const Question* begin_substep(const mjModel* model, mjData* data, int substep) = 0;
+  // Then, before mj_step2.
+  virtual void end_substep(const mjModel*, mjData*, int) {}
+  // Null without one.
+  virtual const LowLevel* low_level() const { return nullptr; }
 
   // What terms see: of the last step, and of the last substep (or the reset). Null without muscles.
   virtual const ControlSummary* summary() const { return nullptr; }

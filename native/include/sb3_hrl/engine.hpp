@@ -55,8 +55,6 @@ class Engine {
 
   // One step of every environment; `actions` is [E, n_actions]; `n_hold` is [E], or null for no hold (see Simulation::step).
   void step(const float* actions, const std::int32_t* n_hold, double gamma, const StepArrays& out);
-  // The same for one environment, for a worker that owns it.
-  void step_one(std::size_t index, const float* action, int n_hold, double gamma, const StepRow& row);
   StepRow row(const StepArrays& out, std::size_t index) const;
   // Call call(0) … call(n - 1) in the workers, for work that takes environments through many steps; see ThreadPool::run.
   void run_in_workers(std::size_t n, const ThreadPool::Task& call);

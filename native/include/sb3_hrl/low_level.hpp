@@ -13,6 +13,18 @@ struct Workspace {
   std::vector<float> floats;
 };
 
+class LowLevel;
+
+// What one environment asks its low level at a substep, and where the answer goes.
+struct Question {
+  const LowLevel* low_level;
+  const MuscleState* state;
+  const double* desired_torque;  // [D], Nm: what activations must add to the passive torque
+  double weight;                 // of a cascade's last level, in [0, 1]
+  Workspace* workspace;
+  double* activation;  // [M], written
+};
+
 // What turns torques into activations. It does not change while workers use it: all environments share one.
 class LowLevel {
  public:
@@ -22,10 +34,10 @@ class LowLevel {
   // Throws std::invalid_argument if it was made for other muscles.
   virtual void check(const MuscleInterface&) const {}
   virtual Workspace make_workspace(const MuscleInterface&) const { return {}; }
-  // `desired_torque` [D], Nm: what activations must add to the passive torque; `weight` of a cascade's last level, in [0, 1];
-  // `activation` [M] is written.
-  virtual void activate(const MuscleState& state, const double* desired_torque, double weight, Workspace& workspace,
-                        double* activation) const = 0;
+  // How many environments it is best asked for at once.
+  virtual std::size_t n_together() const { return 1; }
+  // The answers do not depend on who else asks.
+  virtual void activate(const Question* questions, std::size_t n) const = 0;
 };
 
 // The activations in [0, 1] that come nearest to the torque, by a bounded quadratic programme:
@@ -35,10 +47,11 @@ class QpLowLevel : public LowLevel {
   // Both > 0; throws std::invalid_argument.
   QpLowLevel(double torque_scale, double effort);
   Workspace make_workspace(const MuscleInterface& interface) const override;
-  void activate(const MuscleState& state, const double* desired_torque, double weight, Workspace& workspace,
-                double* activation) const override;
+  void activate(const Question* questions, std::size_t n) const override;
 
  private:
+  void activate(const Question& question) const;
+
   double torque_scale_, effort_;
 };
 
@@ -46,8 +59,7 @@ class QpLowLevel : public LowLevel {
 class TorqueLowLevel : public LowLevel {
  public:
   bool is_torque() const override { return true; }
-  void activate(const MuscleState& state, const double* desired_torque, double weight, Workspace& workspace,
-                double* activation) const override;
+  void activate(const Question* questions, std::size_t n) const override;
 };
 
 }  // namespace sb3_hrl

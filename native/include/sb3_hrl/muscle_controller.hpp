@@ -28,7 +28,9 @@ class MuscleController : public Controller {
   void reset(const mjModel* model, mjData* data) override;
   void begin_decision() override;
   void begin_step(const mjModel* model, mjData* data, const float* action) override;
-  void before_substep(const mjModel* model, mjData* data, int substep) override;
+  const Question* begin_substep(const mjModel* model, mjData* data, int substep) override;
+  void end_substep(const mjModel* model, mjData* data, int substep) override;
+  const LowLevel* low_level() const override { return low_level_.get(); }
 
   const ControlSummary* summary() const override { return &summary_; }
   const MuscleState* muscle_state() const override { return &state_; }
@@ -39,7 +41,7 @@ class MuscleController : public Controller {
  private:
   bool is_hierarchical() const { return settings_->actuation == Actuation::muscle_hrl; }
   void read(const mjModel* model, const mjData* data);
-  void control(const mjModel* model, mjData* data, int substep);
+  const Question* ask(const mjModel* model, mjData* data, int substep);
   void relax(mjData* data) const;
   void activate(const mjModel* model, mjData* data) const;
   void count(const mjData* data);
@@ -51,8 +53,10 @@ class MuscleController : public Controller {
   std::shared_ptr<const LowLevel> low_level_;
   Workspace workspace_;
   RandomStream random_;
-  int drawn_ = -1;  // the substep whose numbers are kept, of the decision's first task step
+  bool is_sampling_ = false;  // a decision has begun, and its first task step not yet
+  int drawn_ = -1;            // the substep whose numbers are kept; none in the later task steps of a decision
   double weight_ = 1.0;
+  Question question_{};
   MuscleState state_;
   ControlSummary summary_, sums_;
   std::vector<double> action_;                    // [n_actions]

@@ -37,10 +37,18 @@ class MuscleNetwork {
   std::size_t n_muscles() const { return n_muscles_; }
   std::size_t n_workspace() const { return n_workspace_; }  // floats that `activate` needs
 
-  // `packed` [P], `desired_torque` [D], `weight` of the newest level (read where there are several; those between the first
-  // and the newest count in full); `activation` [M] in [0, 1]. Thread-safe, as long as each caller has its own workspace.
-  void activate(const double* packed, const double* desired_torque, double weight, float* workspace,
-                double* activation) const;
+  // What one environment asks, and where its answer goes.
+  struct Row {
+    const double* packed;          // [P]
+    const double* desired_torque;  // [D]
+    double weight;                 // of the newest level, read where there are several; those between count in full
+    float* workspace;              // [n_workspace], its own
+    double* activation;            // [M], written, in [0, 1]
+  };
+
+  // So many rows share a pass over the weights; the bits are those of a row alone. Thread-safe.
+  static constexpr std::size_t kRows = 4;
+  void activate(const Row* rows, std::size_t n_rows) const;
 
  private:
   // Sixteen numbers in one line of the cache: what straddles two lines is loaded twice.
@@ -54,11 +62,20 @@ class MuscleNetwork {
     const float* weights() const { return reinterpret_cast<const float*>(weight.data()); }
   };
 
-  static Layer make_layer(const MuscleLayerSpec& spec);
-  const float* forward(const std::vector<Layer>& layers, const float* x, float* y, float* z) const;
+  // y = x weight + bias for a number of rows, each with its own x and y.
+  using Multiply = void (*)(const float* const* x, std::size_t n_in, const float* weight, const float* bias,
+                            std::size_t n_out, bool is_hidden, float* const* y);
+  struct Kernels {
+    Multiply one;
+    Multiply several;  // kRows of them
+  };
 
-  void (*multiply_)(const float* x, std::size_t n_in, const float* weight, const float* bias, std::size_t n_out,
-                    bool is_hidden, float* y);
+  static Kernels choose_kernels(int vector_bits);
+  static Layer make_layer(const MuscleLayerSpec& spec);
+  template <std::size_t R>
+  void activate_together(const Row* rows, Multiply multiply) const;
+
+  Kernels kernels_;
   std::vector<std::vector<Layer>> levels_;
   std::vector<float> scale_;  // [P + D]
   std::size_t n_packed_;

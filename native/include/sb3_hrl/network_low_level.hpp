@@ -14,8 +14,8 @@ class NetworkLowLevel : public LowLevel {
   explicit NetworkLowLevel(std::shared_ptr<const MuscleNetwork> network) : network_(std::move(network)) {}
   void check(const MuscleInterface& interface) const override;
   Workspace make_workspace(const MuscleInterface& interface) const override;
-  void activate(const MuscleState& state, const double* desired_torque, double weight, Workspace& workspace,
-                double* activation) const override;
+  std::size_t n_together() const override { return MuscleNetwork::kRows; }
+  void activate(const Question* questions, std::size_t n) const override;
 
  private:
   std::shared_ptr<const MuscleNetwork> network_;

@@ -57,6 +57,14 @@ class Simulation {
   // info is NaN and the terminal observation is the last finite one.
   void step(const float* action, int n_hold, double gamma, const StepRow& row);
 
+  // The same in parts, for environments that ask their low level together: a decision begins; then, until the latter says that
+  // it is over, a substep begins, its question (if any) is answered, and it ends. `action` and what `row` points to must last.
+  void begin_decision(const float* action, int n_hold, double gamma, const StepRow& row);
+  const Question* begin_substep();
+  bool end_substep();
+  // See LowLevel::n_together; one without a low level.
+  std::size_t n_together() const;
+
   // Everything that the future depends on, as bytes.
   std::string get_state() const;
   // Throws std::invalid_argument when the bytes do not have the length of this task's state.
@@ -93,9 +101,21 @@ class Simulation {
     bool is_done() const { return is_terminated || is_truncated; }
   };
 
+  // The decision under way.
+  struct Decision {
+    const float* action = nullptr;
+    int n_hold = 0;
+    double gamma = 1.0;
+    StepRow row{};
+    int n_held = 0;  // task steps that are over
+    int substep = 0;
+    double reward = 0.0;
+  };
+
   void begin_episode();
-  Outcome advance(const float* action, const StepRow& row);
-  bool run_physics(const float* action);
+  void begin_task_step();
+  bool end_task_step(bool is_sound);
+  Outcome conclude(bool is_sound);
   bool evaluate(const float* action, const StepRow& row);
   bool has_broken_down() const;
   void break_down(const StepRow& row);
@@ -105,6 +125,7 @@ class Simulation {
   std::unique_ptr<Controller> controller_;
   RandomStream random_;
   Counters counters_;
+  Decision decision_;
   std::vector<double> before_, values_;  // [n_values]
   std::vector<double> last_obs_;         // [n_obs], the last finite one
 };
