@@ -182,8 +182,8 @@ class RunManager(PluginExperimentManager):
         if options.output_dir is not None:
             manager.save_path = str(options.output_dir)
             manager.params_path = f"{manager.save_path}/{manager.env_name}"
-            if not manager.continue_training and manager.is_plugin:
-                manager.trained_agent = os.path.join(manager.save_path, "")
+        if not manager.continue_training:
+            manager.trained_agent = os.path.join(manager.save_path, "")  # no stray statistics, whatever the algorithm
         if manager.tensorboard_log is None:
             manager.tensorboard_log = os.path.join(manager.save_path, "tensorboard")
         return manager
