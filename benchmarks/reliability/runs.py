@@ -38,7 +38,7 @@ class Run(NamedTuple):
     """
 
     make_env: Callable[[], VecEnv]
-    algorithm: type[Any] = HPPO
+    algorithm: Any = HPPO
     kwargs: dict[str, Any] = {}  # noqa: RUF012
     policy: str = "MlpPolicy"
 

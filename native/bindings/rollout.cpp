@@ -122,24 +122,25 @@ EpisodeEnds collect(Engine& engine, const MlpPolicy& policy, std::size_t n_steps
   });
 }
 
-std::tuple<py::array_t<double>, py::array_t<double>> moments_of_columns(Engine& engine, const Array<double>& numbers) {
+std::tuple<py::array_t<double>, py::array_t<double>> moments_of_columns(Engine& engine, const Array<double>& numbers,
+                                                                            std::size_t sum_block) {
   if (numbers.ndim() != 2 || numbers.shape(0) < 1) throw std::invalid_argument("expected an array with two axes and rows");
   const auto n_rows = static_cast<std::size_t>(numbers.shape(0)), n_columns = static_cast<std::size_t>(numbers.shape(1));
   py::array_t<double> means(numbers.shape(1)), variances(numbers.shape(1));
   double *mean_data = means.mutable_data(), *variance_data = variances.mutable_data();
   {
     const py::gil_scoped_release release;
-    column_moments(engine.pool(), numbers.data(), n_rows, n_columns, mean_data, variance_data);
+    column_moments(engine.pool(), numbers.data(), n_rows, n_columns, mean_data, variance_data, sum_block);
   }
   return {means, variances};
 }
 
 std::tuple<double, double> moments_of_returns(Array<double>& returns, const Array<float>& rewards,
-                                              const Array<std::uint8_t>& dones, double gamma) {
+                                              const Array<std::uint8_t>& dones, double gamma, std::size_t sum_block) {
   const auto n_envs = static_cast<std::size_t>(returns.size()), n = static_cast<std::size_t>(rewards.size());
   if (n_envs < 1 || n % n_envs != 0 || n < 1) throw std::invalid_argument("expected rewards [T, E] and returns [E]");
   const Moments moments =
-      return_moments(output(returns, n_envs), rewards.data(), input(dones, n), n / n_envs, n_envs, gamma);
+      return_moments(output(returns, n_envs), rewards.data(), input(dones, n), n / n_envs, n_envs, gamma, sum_block);
   return {moments.mean, moments.variance};
 }
 
@@ -182,8 +183,9 @@ void bind_rollout(py::module_& module) {
              },
              py::arg("seed"), py::arg("first_decision"), py::arg("n_steps"), py::arg("n_envs"), py::arg("n_noise"),
              py::arg("is_uniform") = false);
-  module.def("column_moments", &moments_of_columns, py::arg("engine"), array("numbers"));
-  module.def("return_moments", &moments_of_returns, array("returns"), array("rewards"), array("dones"), py::arg("gamma"));
+  module.def("column_moments", &moments_of_columns, py::arg("engine"), array("numbers"), py::arg("sum_block"));
+  module.def("return_moments", &moments_of_returns, array("returns"), array("rewards"), array("dones"), py::arg("gamma"),
+             py::arg("sum_block"));
   module.def("collect_rollout",
              [](Engine& engine, const MlpPolicy& policy, std::size_t n_steps, std::size_t shard_size,
                 const Array<float>& controls, bool is_choice, const std::optional<Array<std::int32_t>>& n_hold, double gamma,

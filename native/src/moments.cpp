@@ -13,11 +13,11 @@ namespace {
 constexpr std::size_t kColumns = 32;
 
 // NumPy adds neighbouring numbers in pairs.
-Moments moments_of_neighbours(const double* numbers, std::size_t n) {
+Moments moments_of_neighbours(const double* numbers, std::size_t n, std::size_t sum_block) {
   const auto count = static_cast<double>(n);
-  const double mean = pairwise_sum([&](std::size_t i) { return numbers[i]; }, 0, n) / count;
+  const double mean = blockwise_sum([&](std::size_t i) { return numbers[i]; }, n, sum_block) / count;
   const auto square = [&](std::size_t i) { return (numbers[i] - mean) * (numbers[i] - mean); };
-  return {mean, pairwise_sum(square, 0, n) / count};
+  return {mean, blockwise_sum(square, n, sum_block) / count};
 }
 
 // Rows it adds one after the other.
@@ -41,9 +41,9 @@ void moments_of_columns(const double* numbers, std::size_t n_rows, std::size_t n
 }  // namespace
 
 void column_moments(ThreadPool& pool, const double* numbers, std::size_t n_rows, std::size_t n_columns, double* means,
-                    double* variances) {
+                    double* variances, std::size_t sum_block) {
   if (n_columns == 1) {
-    const Moments moments = moments_of_neighbours(numbers, n_rows);
+    const Moments moments = moments_of_neighbours(numbers, n_rows, sum_block);
     *means = moments.mean;
     *variances = moments.variance;
     return;
@@ -56,14 +56,14 @@ void column_moments(ThreadPool& pool, const double* numbers, std::size_t n_rows,
 }
 
 Moments return_moments(double* returns, const float* rewards, const std::uint8_t* dones, std::size_t n_steps,
-                       std::size_t n_envs, double gamma) {
+                       std::size_t n_envs, double gamma, std::size_t sum_block) {
   std::vector<double> all(n_steps * n_envs);
   for (std::size_t i = 0; i < all.size(); ++i) {
     double& current = returns[i % n_envs];
     all[i] = current * gamma + static_cast<double>(rewards[i]);
     current = dones[i] != 0 ? 0.0 : all[i];
   }
-  return moments_of_neighbours(all.data(), all.size());
+  return moments_of_neighbours(all.data(), all.size(), sum_block);
 }
 
 }  // namespace sb3_hrl

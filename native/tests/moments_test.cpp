@@ -20,7 +20,7 @@ void columns_have_their_moments_for_any_number_of_threads() {
   for (const int n_threads : {0, 1, 3}) {
     ThreadPool pool(n_threads, ThreadPool::Caller::works);
     std::vector<double> means(kColumns), variances(kColumns);
-    column_moments(pool, numbers.data(), kRows, kColumns, means.data(), variances.data());
+    column_moments(pool, numbers.data(), kRows, kColumns, means.data(), variances.data(), 0);
     for (std::size_t k = 0; k < kColumns; ++k) {
       CHECK_EQUAL(means[k], 2.0 * static_cast<double>(k));
       CHECK_EQUAL(variances[k], 2.0 * static_cast<double>(k * k));
@@ -32,7 +32,7 @@ void returns_begin_again_after_an_episode() {
   std::vector<double> returns{4.0, 0.0};
   const std::vector<float> rewards{1.0f, 2.0f, 3.0f, 4.0f};
   const std::vector<std::uint8_t> dones{1, 0, 0, 0};
-  const Moments moments = return_moments(returns.data(), rewards.data(), dones.data(), 2, 2, 0.5);
+  const Moments moments = return_moments(returns.data(), rewards.data(), dones.data(), 2, 2, 0.5, 0);
   CHECK_EQUAL(returns[0], 3.0);
   CHECK_EQUAL(returns[1], 5.0);
   CHECK_EQUAL(moments.mean, 3.25);  // of 3, 2, 3, 5

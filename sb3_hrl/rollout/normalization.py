@@ -9,7 +9,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn, VecEnvWrapper
 
 from sb3_hrl import native
-from sb3_hrl.envs.engine import Engine
+from sb3_hrl.envs.engine import Engine, sum_block
 
 
 def update_normalization(
@@ -69,7 +69,7 @@ def update_normalization_natively(
         means, variances = engine.column_moments(raw_obs.reshape(-1, raw_obs.shape[-1]))
         normalize.obs_rms.update_from_moments(means, variances, rewards.size)
     returns = np.array(normalize.returns, dtype=np.float64)
-    mean, variance = native.load().return_moments(returns, rewards, dones.view(np.uint8), normalize.gamma)
+    mean, variance = native.load().return_moments(returns, rewards, dones.view(np.uint8), normalize.gamma, sum_block())
     normalize.returns = returns
     normalize.ret_rms.update_from_moments(np.float64(mean), np.float64(variance), rewards.size)  # type: ignore[arg-type]
 

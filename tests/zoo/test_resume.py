@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_hrl.checkpoint import archive, newest
@@ -114,7 +115,8 @@ def test_enjoy_takes_the_statistics_of_the_checkpoint(straight: Path) -> None:
         # As if another checkpoint had left its statistics there.
         stats = str(straight / "logs/hppo/Hopper-v5_1/Hopper-v5/vecnormalize.pkl")
         normalize = VecNormalize.load(stats, make_vec_env("Hopper-v5"))
-        normalize.obs_rms.mean += 1  # type: ignore[union-attr]
+        assert isinstance(normalize.obs_rms, RunningMeanStd)
+        normalize.obs_rms.mean += 1
         normalize.save(stats)
     assert rewards[0]
     assert rewards[0] == rewards[1]

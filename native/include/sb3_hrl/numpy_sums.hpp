@@ -2,6 +2,7 @@
 
 // Sums in the order in which NumPy adds, so that they have its last bit.
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 
@@ -29,6 +30,15 @@ auto pairwise_sum(const Element& element, std::size_t start, std::size_t n) -> d
   }
   Number sum = ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
   for (; i < n; ++i) sum += element(start + i);
+  return sum;
+}
+
+// numpy.sum of many: NumPy 1 adds in blocks (of 8192), each in pairs, one after the other; block is 0 for NumPy 2, which does not.
+template <typename Element>
+auto blockwise_sum(const Element& element, std::size_t n, std::size_t block) -> decltype(element(n)) {
+  if (block == 0) return pairwise_sum(element, 0, n);
+  decltype(element(n)) sum = 0;
+  for (std::size_t start = 0; start < n; start += block) sum += pairwise_sum(element, start, std::min(block, n - start));
   return sum;
 }
 
