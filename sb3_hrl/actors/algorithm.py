@@ -1,5 +1,6 @@
 """The learner's side of actor processes, for our on-policy algorithms."""
 
+import os
 from typing import Any, TypeVar
 
 import torch as th
@@ -51,9 +52,15 @@ class ActorAlgorithm(TimeAwareAlgorithm):
             super()._configure_hold(gamma)
 
     def learn(self: SelfActorAlgorithm, *args: Any, **kwargs: Any) -> SelfActorAlgorithm:
+        n_threads = th.get_num_threads()
+        if self.n_actors and self.n_slots > 1:
+            # Actors that collect meanwhile need cores, too: threads that wait for each other on too few are far slower.
+            n_free = len(os.sched_getaffinity(0)) - self.n_actors
+            th.set_num_threads(max(1, min(n_threads, n_free)))
         try:
             return super().learn(*args, **kwargs)
         finally:
+            th.set_num_threads(n_threads)
             if self._pool is not None:
                 self._pool.close()
 
