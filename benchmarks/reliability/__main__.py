@@ -1,5 +1,5 @@
 """
-How much a training run can bear: ``python -m benchmarks.reliability [resume kills writing damage disk cost] [--json FILE]``.
+How much a training run can bear: ``python -m benchmarks.reliability [WHAT ...] [--json FILE]``.
 
 Every run is a process of its own, forked from one that has imported the libraries and done nothing else; kills are SIGKILL.
 """
@@ -8,6 +8,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import pickle
 import random
 import resource
 import signal
@@ -23,8 +24,9 @@ from rich.progress import Progress, track
 from stable_baselines3.common.save_util import save_to_zip_file
 from stable_baselines3.common.vec_env import VecNormalize
 
-from benchmarks.reliability.runs import RUNS, callbacks, digest, make_model, total_timesteps
-from sb3_hrl.checkpoint import Checkpointer, CheckpointError, archive, find, load
+from benchmarks.reliability.hostile import write_zips
+from benchmarks.reliability.runs import RUNS, callbacks, digest, find_cuts, make_model, total_timesteps
+from sb3_hrl.checkpoint import Checkpointer, CheckpointError, UntrustedError, archive, find, load
 from sb3_hrl.hppo import HPPO
 from sb3_hrl.vec_env import NativeVecEnv
 
@@ -73,8 +75,7 @@ def measure_resume(folder: Path, n_cuts: int = 20) -> dict[str, Any]:
     draw, result = random.Random(0), {}
     for name in ("native", "dummy", "muscles"):
         straight, _ = _in_a_process(_train, name, folder / name, None)
-        found = sorted((folder / name).glob("*.zip"))
-        cuts = [draw.choice(found) for _ in range(n_cuts)]
+        cuts = [draw.choice(find_cuts(folder / name)) for _ in range(n_cuts)]
         ends = [_in_a_process(_train, name, folder / f"{name} again", cut)[0] for cut in track(cuts, f"resume, {name}")]
         result[name] = f"{sum(end == straight for end in ends)} of {n_cuts} exact"
     return result
@@ -161,6 +162,23 @@ def measure_damage(folder: Path, n_flips: int = 1000, n_cuts: int = 200) -> dict
     return {"flips": n_flips, "truncations": n_cuts, "silent loads": silent}
 
 
+def measure_hostile(folder: Path) -> dict[str, Any]:
+    """Zips that want to run code, to write elsewhere, or to be something else than they are."""
+    _in_a_process(_train, "dummy", folder / "run", None)
+    members = {
+        name: content for name, content in archive.read(find(folder / "run")).members.items() if name != archive.MANIFEST
+    }
+    marker, n_loaded = folder / "executed", 0
+    paths = write_zips(folder, members, marker)
+    for path in paths:
+        try:
+            HPPO.load(path)
+            n_loaded += 1
+        except (CheckpointError, UntrustedError, pickle.UnpicklingError):
+            pass
+    return {"zips": len(paths), "loaded": n_loaded, "executions": int(marker.exists())}
+
+
 def _fill(old: Path, n_bytes: int) -> str:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     content = old.read_bytes()
@@ -224,6 +242,7 @@ MEASUREMENTS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "kills": measure_kills,
     "writing": measure_writing,
     "damage": measure_damage,
+    "hostile": measure_hostile,
     "disk": measure_disk,
     "cost": measure_cost,
 }

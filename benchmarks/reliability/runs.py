@@ -108,6 +108,14 @@ def callbacks(run: Run, folder: Path | None = None) -> list[BaseCallback]:
     return found if folder is None else [*found, Checkpointer(folder, save_freq=1)]
 
 
+def find_cuts(folder: Path) -> list[Path]:
+    """
+    :param folder: of a run's checkpoints
+    :return: these by their steps, without that of its end
+    """
+    return sorted(folder.glob("*.zip"), key=lambda path: int(path.stem.split("_")[2]))[:-1]
+
+
 def close(model: Any, used: list[BaseCallback]) -> None:
     """
     :param model: whose environments end

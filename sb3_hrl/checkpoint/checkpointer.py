@@ -65,6 +65,9 @@ class Checkpointer(BaseCallback):
     def _on_rollout_start(self) -> None:
         self._is_rollout_complete = False
         self._take(has_begun=True)
+        self._save_if_due()
+
+    def _save_if_due(self) -> None:
         if self.save_freq and self.model.num_timesteps // self.save_freq > self._n_saved // self.save_freq:
             try:
                 self.save()
@@ -81,6 +84,7 @@ class Checkpointer(BaseCallback):
     def _on_training_end(self) -> None:
         if self._is_rollout_complete:
             self._take(has_begun=False)
+            self._save_if_due()
 
     @contextmanager
     def handling_signals(self) -> Iterator[None]:

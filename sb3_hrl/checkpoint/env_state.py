@@ -69,7 +69,7 @@ def get_env_state(env: VecEnv) -> dict[str, Any]:
         states = _exchange(base)
         missing += sorted({name for state in states for name in state.pop("missing")})
     else:
-        missing.append(f"the environments: a {type(base).__name__} does not tell their states")
+        missing.append(f"the environments: {type(base).__name__} does not tell their states")
     return {"layers": layers, "base": {"kind": kind, "states": states}, "missing": missing}
 
 

@@ -88,11 +88,11 @@ def git_revision() -> str | None:
         return None
 
 
-def describe(model: BaseAlgorithm, snapshot: Snapshot, environments: dict[str, Any] | None = None) -> dict[str, Any]:
+def describe(model: BaseAlgorithm, snapshot: Snapshot, environments: dict[str, Any] | None) -> dict[str, Any]:
     """
     :param model: the snapshot's
     :param snapshot: of which
-    :param environments: what ``describe_envs`` says of the model's, if it is known already
+    :param environments: what ``describe_envs`` says of the model's; None if they are closed, or if there are none
     :return: the content of ``metadata.yaml``
     """
     return {
@@ -106,7 +106,7 @@ def describe(model: BaseAlgorithm, snapshot: Snapshot, environments: dict[str, A
         "threads": th.get_num_threads(),
         "command": " ".join(sys.orig_argv),
         "git": git_revision(),
-        "environments": environments or (None if model.env is None else describe_envs(model.env)),
+        "environments": environments,
         "spaces": {"observation": str(model.observation_space), "action": str(model.action_space)},
         "hyperparameters": hyperparameters(snapshot.data),
         "missing": [] if snapshot.resume is None else snapshot.resume["envs"]["missing"],
@@ -202,7 +202,8 @@ def compare_with(model: BaseAlgorithm, saved: Mapping[str, Any]) -> list[Differe
     :param saved: what the checkpoint says about itself
     :return: what is different now. Other spaces or other muscles never come here: ``load`` refuses them
     """
-    now = describe(model, take(model, is_resumable=False))
+    assert model.env is not None
+    now = describe(model, take(model, is_resumable=False), describe_envs(model.env))
     pairs = [(f"the version of {name}", value, now["versions"].get(name)) for name, value in saved["versions"].items()]
     pairs.append(("torch's threads", saved["threads"], now["threads"]))
     chosen, chosen_now = saved["hyperparameters"], now["hyperparameters"]

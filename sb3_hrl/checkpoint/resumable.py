@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_hrl.checkpoint import archive, snapshot
 from sb3_hrl.checkpoint.env_state import set_normalization
-from sb3_hrl.checkpoint.metadata import describe
+from sb3_hrl.checkpoint.metadata import describe, describe_envs
 from sb3_hrl.checkpoint.safe_pickle import is_trusted, load_data
 
 SelfResumable = TypeVar("SelfResumable", bound="Resumable")
@@ -52,9 +52,10 @@ class Resumable(OnPolicyAlgorithm):
         if exclude or include:
             super().save(path, exclude, include)
             return
-        is_resumable = not self._is_learning and self._last_obs is not None and is_open(self.env)
+        env = self.env if is_open(self.env) else None
+        is_resumable = not self._is_learning and self._last_obs is not None and env is not None
         taken = snapshot.take(self, is_resumable=is_resumable)
-        content = taken.to_zip(describe(self, taken))
+        content = taken.to_zip(describe(self, taken, None if env is None else describe_envs(env)))
         if isinstance(path, str | Path):
             archive.write(Path(path) if Path(path).suffix else Path(f"{path}.zip"), content)
         else:

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import resource
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -50,7 +49,9 @@ def own_peak_bytes() -> int:
     """
     :return: the most that this process alone has used so far, by the kernel's count
     """
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Not ru_maxrss: a new process begins with that of the one that started it.
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
 
 
 def _process_tree(pid: int) -> Iterator[int]:

@@ -9,6 +9,8 @@ import numpy as np
 from rl_zoo3.utils import ALGOS, create_test_env, get_latest_run_id, get_saved_hyperparams
 from stable_baselines3.common.evaluation import evaluate_policy
 
+from sb3_hrl.checkpoint import read_metadata
+
 ALGO = "hppo"
 ENV_ID = "MuscleArmReach-v0"
 
@@ -37,6 +39,8 @@ def run_quickstart(log_folder: str, seed: int, n_episodes: int, n_timesteps: int
     run_folder = Path(log_folder) / ALGO / f"{ENV_ID}_{run_id}"
     print(f"\nEvaluating {n_episodes} episodes before and after training, from the same seeds ...", flush=True)
     before, after = (_evaluate(run_folder, seed, n_episodes, is_trained) for is_trained in (False, True))
+    n_done = read_metadata(run_folder / f"{ENV_ID}.zip")["num_timesteps"]
+    go_on = f"--algo {ALGO} --env {ENV_ID} -f {log_folder} -i {run_folder / ENV_ID}.zip -n {2 * n_done}"
     zoo = f"--algo {ALGO} --env {ENV_ID} -f {log_folder} --exp-id {run_id}"
     print(
         f"""
@@ -51,7 +55,7 @@ Next
   watch it     python -m rl_zoo3.enjoy {zoo}
   film it      MUJOCO_GL=egl python -m rl_zoo3.record_video {zoo} -n 450
   its curve    python -m rl_zoo3.plots.plot_train -a {ALGO} -e {ENV_ID} -f {log_folder}
-  go on        python -m rl_zoo3.train --algo {ALGO} --env {ENV_ID} -f {log_folder} -i {run_folder / ENV_ID}.zip
+  go on        python -m rl_zoo3.train {go_on}
   plug-ins     sb3-hrl plugins
 (in this checkout: .venv/bin/python, or `source .venv/bin/activate` first)"""
     )

@@ -99,5 +99,6 @@ class TimeAwareCallback(CallbackList):
         policy = self.model.policy
         with th.no_grad():
             value = policy.predict_values(policy.obs_to_tensor(info["terminal_observation"])[0])  # type: ignore[operator]
-        self.locals["rewards"][index] += self.model.gamma**n_held * value.item()  # type: ignore[attr-defined]
+        # Rounded before it is added: NumPy 1 would add in float64.
+        self.locals["rewards"][index] += np.float32(self.model.gamma**n_held * value.item())  # type: ignore[attr-defined]
         info["TimeLimit.truncated"] = False

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 import torch as th
+from stable_baselines3.common.vec_env import VecNormalize
 
-from benchmarks.reliability.runs import N_STEPS, RUNS, callbacks, close, digest, make_model, total_timesteps
+from benchmarks.reliability.runs import N_STEPS, RUNS, callbacks, close, digest, find_cuts, make_model, total_timesteps
 from sb3_hrl import resume
 from sb3_hrl.checkpoint import Checkpointer, archive, load
 from sb3_hrl.hppo import HPPO
+from sb3_hrl.vec_env import NativeVecEnv
 
 # A process that goes on with many runs: {name: checkpoint} comes in, {name: digest} goes out.
 GO_ON = """
@@ -61,7 +63,7 @@ def _go_on(cuts: dict[str, Path]) -> dict[str, str]:
 def test_it_goes_on_exactly(straight: tuple[Path, dict[str, str]]) -> None:
     folder, digests = straight
     draw = random.Random(0)
-    cuts = {name: draw.choice(sorted((folder / name).glob("*.zip"))) for name in RUNS}
+    cuts = {name: draw.choice(find_cuts(folder / name)) for name in RUNS}
     assert _go_on(cuts) == digests
 
 
@@ -70,7 +72,7 @@ def test_the_digest_sees_a_difference(straight: tuple[Path, dict[str, str]]) -> 
     folder, digests = straight
     run = RUNS["native"]
     for part in ("random", "envs", "callbacks"):
-        path = sorted((folder / "native").glob("*.zip"))[2]
+        path = find_cuts(folder / "native")[2]
         model: Any = load(path, env=make_model(run).env)
         model._rest[part] = {**make_other(part, model)} if part != "callbacks" else []
         used = callbacks(run)
@@ -91,13 +93,25 @@ def make_other(part: str, model: Any) -> dict[str, Any]:
     return other
 
 
+def test_the_number_of_rollout_threads_changes_nothing(straight: tuple[Path, dict[str, str]]) -> None:
+    folder, digests = straight
+    path = find_cuts(folder / "native")[1]
+    for n_threads in (1, 3):
+        model: Any = load(path, env=VecNormalize(NativeVecEnv("Hopper-v5", 4, n_threads=n_threads)))
+        used = callbacks(RUNS["native"])
+        total = total_timesteps(RUNS["native"], model.n_envs)
+        model.learn(total - model.num_timesteps, callback=used, reset_num_timesteps=False)
+        assert digest(model, used) == digests["native"]
+        close(model, used)
+
+
 def test_resume_builds_the_environments(straight: tuple[Path, dict[str, str]]) -> None:
     folder, digests = straight
     for name in ("native, hold", "muscles", "dummy, frames", "PPO"):
-        model: Any = resume(folder / name)
+        model: Any = resume(find_cuts(folder / name)[-1])
         run = RUNS[name]
         used = callbacks(run)
-        assert model.num_timesteps == total_timesteps(run, model.n_envs) - N_STEPS * model.n_envs  # the newest
+        assert model.num_timesteps == total_timesteps(run, model.n_envs) - N_STEPS * model.n_envs
         model.learn(total_timesteps(run, model.n_envs) - model.num_timesteps, callback=used, reset_num_timesteps=False)
         assert digest(model, used) == digests[name], name
         close(model, used)
@@ -125,12 +139,12 @@ def test_a_plain_save_goes_on_too(tmp_path: Path) -> None:
 def test_a_run_that_was_cut_twice_knows_its_ancestors(straight: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
     folder, digests = straight
     run = RUNS["native"]
-    cuts = sorted((folder / "native").glob("*.zip"), key=lambda path: path.stat().st_mtime)
+    cuts = find_cuts(folder / "native")
     model: Any = load(cuts[0], env=make_model(run).env)
     used = [*callbacks(run), Checkpointer(tmp_path, save_freq=1)]
     model.learn(total_timesteps(run, model.n_envs) - model.num_timesteps, callback=used, reset_num_timesteps=False)
     close(model, used)
-    second = sorted(tmp_path.glob("*.zip"), key=lambda path: path.stat().st_mtime)[1]
+    second = find_cuts(tmp_path)[1]
     model = load(second, env=make_model(run).env)
     used = callbacks(run)
     model.learn(total_timesteps(run, model.n_envs) - model.num_timesteps, callback=used, reset_num_timesteps=False)
@@ -141,7 +155,7 @@ def test_a_run_that_was_cut_twice_knows_its_ancestors(straight: tuple[Path, dict
 
 def test_other_environments_are_said(straight: tuple[Path, dict[str, str]]) -> None:
     folder, _ = straight
-    path = sorted((folder / "native").glob("*.zip"))[0]
+    path = find_cuts(folder / "native")[0]
     model: Any = load(path, env=make_model(RUNS["dummy"]).env)
     with pytest.warns(UserWarning, match=r"not exactly; what restarts: .*there were 4, and there are 2"):
         model.learn(N_STEPS, reset_num_timesteps=False)
@@ -154,6 +168,6 @@ def test_other_environments_are_said(straight: tuple[Path, dict[str, str]]) -> N
 
 def test_other_spaces_and_muscles_are_refused(straight: tuple[Path, dict[str, str]]) -> None:
     folder, _ = straight
-    path = sorted((folder / "native").glob("*.zip"))[0]
+    path = find_cuts(folder / "native")[0]
     with pytest.raises(ValueError, match="Observation spaces do not match"):
         load(path, env=make_model(RUNS["dummy, Ant"]).env)

@@ -251,12 +251,12 @@ def test_an_actor_that_hangs_is_replaced() -> None:
 
 def test_a_learner_that_is_away_blames_nobody() -> None:
     env = _make_actor_env("CartPole-v1")
-    with _make_pool(env, timeout=0.3) as pool:
+    with _make_pool(env, timeout=4.0) as pool:
         env.reset()
         pool.publish()
-        for _ in range(3):
+        for _ in range(2):
             trajectory = pool.get()
-            time.sleep(0.6)
+            time.sleep(5.0)
             pool.release(trajectory)
         assert pool.n_restarts == 0
 
@@ -323,7 +323,7 @@ def test_monitor_files_go_on(tmp_path: Path) -> None:
             lines = (tmp_path / f"{rank}.monitor.csv").read_text().splitlines()
             assert [line[:6] for line in lines[:2]] == ['#{"t_s', "r,l,t"]
             assert sum(not line[0].isdigit() for line in lines) == 2
-            assert len(lines) > 2 + 2 * n_runs
+            assert len(lines) > 2 + n_runs
 
 
 # --- how it ends ------------------------------------------------------------------------------------------------------------

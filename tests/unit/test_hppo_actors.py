@@ -115,7 +115,8 @@ def test_a_saved_model_has_no_processes(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="got a DummyVecEnv: it exists already"):
         loaded.learn(2 * N_STEPS)
     loaded = HPPO.load(tmp_path / "model", env=make_vec_env("CartPole-v1", 2, vec_env_cls=ActorVecEnv))  # type: ignore[arg-type]
-    loaded.learn(2 * N_STEPS, reset_num_timesteps=False)
+    with pytest.warns(UserWarning, match="not exactly; what restarts: the environments: ActorVecEnv"):
+        loaded.learn(2 * N_STEPS, reset_num_timesteps=False)
     assert loaded.num_timesteps == 4 * N_STEPS
 
 

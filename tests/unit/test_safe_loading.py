@@ -1,15 +1,9 @@
 """Loading a stranger's file runs none of its code."""
 
-import base64
-import builtins
 import io
-import json
-import os
 import pickle
-import subprocess
 import zipfile
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +12,10 @@ import pytest
 import torch as th
 from gymnasium import spaces
 from stable_baselines3 import PPO
-from stable_baselines3.common.monitor import ResultsWriter
 from stable_baselines3.common.save_util import save_to_zip_file
 from torch import nn
 
+from benchmarks.reliability.hostile import as_data, pickles, write_zips
 from sb3_hrl.checkpoint import CheckpointError, UntrustedError, archive
 from sb3_hrl.checkpoint.safe_pickle import load_data
 from sb3_hrl.hppo import HPPO
@@ -29,56 +23,10 @@ from sb3_hrl.hppo import HPPO
 SMALL: dict[str, Any] = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "policy_kwargs": {"net_arch": [4]}, "device": "cpu"}
 
 
-class _Calls:
-    """Pickled, it is a call."""
-
-    def __init__(self, function: Callable[..., Any], *args: Any) -> None:
-        self.call = function, args
-
-    def __reduce__(self) -> Any:
-        return self.call
-
-
-class _Changes:
-    """Pickled, it changes an attribute of a class."""
-
-    def __reduce__(self) -> Any:
-        return nn.Tanh, (), (None, {"forward": 1})
-
-
-def _as_data(**items: Any) -> str:
-    return json.dumps({key: {":type:": "", ":serialized:": base64.b64encode(value).decode()} for key, value in items.items()})
-
-
-def _touch(marker: Path) -> dict[str, bytes]:
-    """Pickles that would leave a trace, one for each way in."""
-    generator = np.random.Generator(np.random.PCG64(0)).__reduce__()[0]
-    calls = {
-        "system": _Calls(os.system, f"touch {marker}"),
-        "popen": _Calls(subprocess.Popen, ["touch", str(marker)]),
-        "eval": _Calls(builtins.eval, f"open({str(marker)!r}, 'w')"),
-        "getattr": _Calls(getattr, nn.Module, "__init__"),
-        "open": _Calls(open, str(marker), "w"),
-        "a writer of SB3": _Calls(ResultsWriter, str(marker)),
-        "a module of torch": _Calls(nn.Linear, 2, 2),
-        "torch.load": _Calls(th.load, str(marker)),
-        "through numpy": _Calls(generator, "x", nn.Identity),
-        "a class": _Changes(),
-        "a space that calls": _Calls(spaces.Dict, {"a": _Calls(os.system, f"touch {marker}")}),
-    }
-    pickles = {name: pickle.dumps(value, 2) for name, value in calls.items()}
-    command = f"touch {marker}"
-    pickles["an old opcode"] = f"(S'{command}'\nios\nsystem\n.".encode()
-    pickles["a stack global"] = (
-        b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c" + bytes([len(command)]) + command.encode() + b"\x85R."
-    )
-    return pickles
-
-
-@pytest.mark.parametrize("name", _touch(Path("x")))
+@pytest.mark.parametrize("name", pickles(Path("x")))
 def test_nothing_is_executed(name: str, tmp_path: Path) -> None:
     marker = tmp_path / "executed"
-    data = _as_data(policy_kwargs=_touch(marker)[name])
+    data = as_data(policy_kwargs=pickles(marker)[name])
     with pytest.raises(UntrustedError, match=r"stranger\.zip: 'policy_kwargs' "):
         load_data(data, name="stranger.zip")
     assert not marker.exists()
@@ -88,7 +36,7 @@ def test_nothing_is_executed(name: str, tmp_path: Path) -> None:
 def test_the_pickles_are_dangerous(tmp_path: Path) -> None:
     """What the test above refuses, Python's own unpickler would have done."""
     marker = tmp_path / "executed"
-    pickle.loads(_touch(marker)["a stack global"])
+    pickle.loads(pickles(marker)["a stack global"])
     assert marker.exists()
 
 
@@ -98,24 +46,11 @@ def test_hostile_zips(tmp_path: Path) -> None:
     model.save(tmp_path / "good.zip")
     members = dict(archive.read(tmp_path / "good.zip").members)
     del members["manifest.json"]
-    data = json.loads(members["data"])
-    data["policy_kwargs"] = json.loads(_as_data(x=_touch(marker)["system"]))["x"]
-    hostile: dict[str, dict[str, bytes]] = {
-        "pickle": {"data": json.dumps(data).encode()},
-        "weights": {"policy.pth": _touch(marker)["system"]},
-        "traversal": {"../../evil.pth": b""},
-        "absolute": {"/etc/evil.pth": b""},
-        "windows": {"C:\\evil.pth": b""},
-    }
-    for name, replaced in hostile.items():
-        path = tmp_path / f"{name}.zip"
-        with zipfile.ZipFile(path, "w") as zipped:
-            for member, content in {**members, **replaced}.items():
-                zipped.writestr(member, content)
+    for path in write_zips(tmp_path, members, marker):
         with pytest.raises((UntrustedError, CheckpointError, pickle.UnpicklingError)) as caught:
             HPPO.load(path)
-        if name != "weights":  # that one torch refuses, in its own words
-            assert f"{name}.zip" in str(caught.value)
+        if path.stem != "weights":  # that one torch refuses, in its own words
+            assert path.name in str(caught.value)
     assert not marker.exists()
 
 

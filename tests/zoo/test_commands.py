@@ -51,9 +51,9 @@ def test_enjoy(trained: Path, options: list[str], loaded: str) -> None:
 
 def test_continue(trained: Path, tmp_path: Path) -> None:
     agent = trained / "logs/hppo/Hopper-v5_1/Hopper-v5.zip"
-    process = run_zoo("train", *HOPPER, "-n", "64", "-i", str(agent), "--eval-freq", "-1", *SMALL, cwd=tmp_path)
+    process = run_zoo("train", *HOPPER, "-n", "320", "-i", str(agent), "--eval-freq", "-1", *SMALL, cwd=tmp_path)
     assert "Loading pretrained agent" in process.stdout
-    assert "Loading saved VecNormalize stats" in process.stdout
+    assert "Continuing at step 256 of 320" in process.stdout
     before, after = HPPO.load(agent), HPPO.load(tmp_path / "logs/hppo/Hopper-v5_1/Hopper-v5.zip")
     assert after._n_updates == before._n_updates + 1
 

@@ -67,7 +67,9 @@ def test_the_guide(folder: Path) -> None:
     ],
 )
 def test_make_targets(target: str, command: str) -> None:
-    process = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True)
+    process = subprocess.run(
+        ["make", "-n", "--no-print-directory", target], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert shlex.split(process.stdout.splitlines()[-1]) == [".venv/bin/sb3-hrl", *command.split()]
     text = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert target in text

@@ -26,7 +26,7 @@ def test_train_enjoy_and_continue(tmp_path: Path) -> None:
     assert model.n_envs == 8
     enjoyed = run_zoo("enjoy", *CARTPOLE, "-f", "logs", "--no-render", "-n", "100", "--load-best", cwd=tmp_path)
     assert "Loading logs/impala/CartPole-v1_1/best_model.zip" in enjoyed.stdout
-    run_zoo("train", *CARTPOLE, "-n", "128", "-i", str(run / "CartPole-v1.zip"), "--eval-freq", "-1", cwd=tmp_path)
+    run_zoo("train", *CARTPOLE, "-n", "640", "-i", str(run / "CartPole-v1.zip"), "--eval-freq", "-1", cwd=tmp_path)
     again = IMPALA.load(tmp_path / "logs/impala/CartPole-v1_2/CartPole-v1.zip")
     assert again._n_updates == model._n_updates + 1
 

@@ -15,6 +15,8 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_hrl.checkpoint import archive, newest
+from sb3_hrl.checkpoint.snapshot import read_state
+from sb3_hrl.checkpoint.tree import pack
 from tests.zoo.conftest import run_zoo
 
 CONFIG = """\
@@ -56,10 +58,16 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cwd
 
 
-def _assert_same_end(left: Path, right: Path) -> None:
+def _assert_same_end(left: Path, right: Path, has_same_callbacks: bool = True) -> None:
     first, second = archive.read(left), archive.read(right)
-    for name in ("policy.pth", "policy.optimizer.pth", "state.json", "state.bin"):
+    for name in ("policy.pth", "policy.optimizer.pth"):
         assert first.members[name] == second.members[name], name
+    states = [read_state(found) for found in (first, second)]
+    for _, resume in states:
+        assert resume is not None
+        if not has_same_callbacks:
+            del resume["callbacks"]
+    assert pack(states[0]) == pack(states[1])
 
 
 def test_a_run_goes_on_exactly(straight: Path) -> None:
@@ -165,12 +173,47 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         assert process.wait(30) == 128 + signal.SIGUSR1
 
 
+def test_the_command_goes_on_with_a_run(straight: Path, tmp_path: Path) -> None:
+    """It takes the run's own arguments, and the straight run's end comes out; of a timed run, the rest of the time."""
+    (tmp_path / "own.yml").write_text(CONFIG)
+    command = [sys.executable, "-m", "sb3_hrl.experiments.cli", "train"]
+    options = ["--seed", "3", "-conf", "own.yml", "--eval-freq", "128", "--eval-episodes", "2"]
+    first = [
+        *command,
+        "--algo",
+        "hppo",
+        "--env",
+        "Hopper-v5",
+        *options,
+        "--save-freq",
+        "64",
+        "-n",
+        "256",
+        "--output-dir",
+        "cut",
+    ]
+    subprocess.run(first, cwd=tmp_path, check=True, capture_output=True)
+    # The linear schedule knows the total: cut the run that was to have 512 steps.
+    cut = straight / "logs/hppo/Hopper-v5_1/rl_model_384_steps.zip"
+    for path in (tmp_path / "cut").glob("*.zip"):
+        path.unlink()
+    archive.write(tmp_path / "cut" / cut.name, cut.read_bytes())
+    again = [*command, "--resume", "cut", "-n", "512", "--output-dir", "again"]
+    process = subprocess.run(again, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    end = straight / "logs/hppo/Hopper-v5_1/Hopper-v5.zip"
+    _assert_same_end(tmp_path / "again/Hopper-v5.zip", end, has_same_callbacks=False)  # there is a progress bar
+    process = subprocess.run([*command, "--resume", "missing"], cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert process.returncode == 2
+    assert "--resume: missing: there is no such checkpoint or run folder" in process.stderr
+
+
 def test_keys_for_checkpoints(tmp_path: Path) -> None:
     keys = "  save_optimizer: false\n  keep_checkpoints: 1\n"
     (tmp_path / "own.yml").write_text(CONFIG + keys)
     run_zoo("train", *TRAIN, "-n", "256", "--save-freq", "64", cwd=tmp_path)
     run = tmp_path / "logs/hppo/Hopper-v5_1"
-    assert [path.name for path in run.glob("rl_model_*.zip")] == ["rl_model_192_steps.zip"]
+    assert [path.name for path in run.glob("rl_model_*.zip")] == ["rl_model_256_steps.zip"]
     assert archive.read(run / "Hopper-v5.zip").metadata["kind"] == "inference"
     (tmp_path / "own.yml").write_text(CONFIG + "  keep_checkpoints: 0\n")
     process = run_zoo("train", *TRAIN, cwd=tmp_path, returncode=2)
