@@ -77,7 +77,7 @@ def test_a_run_goes_on_exactly(straight: Path) -> None:
     assert "Continuing at step 256 of 512" in process.stdout
     assert "different" not in process.stdout
     runs = straight / parent, straight / "logs/hppo/Hopper-v5_2"
-    _assert_same_end(*(run / "Hopper-v5.zip" for run in runs))
+    _assert_same_end(runs[0] / "Hopper-v5.zip", runs[1] / "Hopper-v5.zip")
     left, right = (np.load(run / "evaluations.npz") for run in runs)
     assert np.array_equal(left["results"], right["results"])
     assert np.array_equal(left["timesteps"], right["timesteps"])
