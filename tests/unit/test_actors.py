@@ -231,7 +231,7 @@ def test_an_actor_that_hangs_is_replaced() -> None:
     def look(number: int, trajectory: Trajectory) -> None:
         audit.check(trajectory)
 
-    pool = _make_pool(env, timeout=2.0)
+    pool = _make_pool(env, timeout=6.0)
     with pool, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         env.reset()
@@ -245,7 +245,7 @@ def test_an_actor_that_hangs_is_replaced() -> None:
         assert _pid(pool, 1) != stopped
         assert not Path(f"/proc/{stopped}").exists()
     (warning,) = caught
-    assert str(warning.message).startswith("actor 1 (environments 1 to 1) gave no sign of life for 2 seconds: replaced")
+    assert str(warning.message).startswith("actor 1 (environments 1 to 1) gave no sign of life for 6 seconds: replaced")
     assert audit.problems == []
 
 
