@@ -2,7 +2,7 @@
 
 import importlib
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium as gym
 from stable_baselines3.common.env_util import make_vec_env
@@ -20,20 +20,21 @@ from sb3_hrl.registry import register_envs
 
 def find(path: str | Path) -> Path:
     """
-    :param path: a checkpoint, or a run's folder
+    :param path: a checkpoint, or a run's folder, from which half a file that a killed process left is removed
     :return: the checkpoint; of a folder its newest whole one
     :raises FileNotFoundError: if there is none
     """
     path = Path(path)
     if not path.is_dir():
         return path if path.is_file() else Path(f"{path}.zip") if Path(f"{path}.zip").is_file() else _missing(path)
+    archive.remove_torn(path)
     found = archive.newest(path)
     if found is None:
         raise FileNotFoundError(f"{path}: the folder has no whole resumable checkpoint (*.zip)")
     return found
 
 
-def _missing(path: Path) -> Any:
+def _missing(path: Path) -> NoReturn:
     raise FileNotFoundError(f"{path}: there is no such checkpoint or run folder")
 
 

@@ -18,6 +18,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_hrl.actors import ActorVecEnv
 from sb3_hrl.checkpoint import Checkpointer, CheckpointError, Resumable, UntrustedError, check, compare_with
+from sb3_hrl.checkpoint.archive import remove_torn
 from sb3_hrl.errors import MissingExtraError, PluginError
 from sb3_hrl.experiments.metrics import RunRecorder, write_config
 from sb3_hrl.extras import check_extra
@@ -84,6 +85,7 @@ class PluginExperimentManager(ExperimentManager):
     def _read_checkpoint(self) -> Mapping[str, Any]:
         """What the checkpoint of ``-i`` says about itself; empty if training cannot go on from it exactly."""
         metadata = check(self.trained_agent)
+        remove_torn(Path(self.trained_agent).parent)
         algorithm = ALGOS[self.algo]
         if metadata and metadata["algorithm"] != f"{algorithm.__module__}:{algorithm.__qualname__}":
             raise ConfigError(f"error: -i {self.trained_agent}: it is of {metadata['algorithm']}, not of --algo {self.algo}")

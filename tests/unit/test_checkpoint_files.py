@@ -96,8 +96,11 @@ def test_a_folder_s_newest_whole_one(run: Path, tmp_path: Path) -> None:
         archive.write(tmp_path / name, (run / name).read_bytes())
     with (tmp_path / "rl_model_32_steps.zip").open("r+b") as file:
         file.truncate(1000)
+    torn = tmp_path / ".rl_model_48_steps.zip.tmp-999999999-1"
+    torn.write_bytes(b"half")
     with pytest.warns(UserWarning, match="rl_model_32_steps.zip is passed over"):
         assert find(tmp_path) == tmp_path / "rl_model_16_steps.zip"
+    assert not torn.exists()
     with pytest.raises(FileNotFoundError, match="no whole resumable checkpoint"):
         find(tmp_path.parent / tmp_path.name / "..")
     with pytest.raises(FileNotFoundError, match="no such checkpoint or run folder"):
