@@ -86,7 +86,7 @@ def test_the_summary_is_printed(runs: Path, capsys: pytest.CaptureFixture[str]) 
     assert "TRAINING SUMMARY" in out
     assert "Total Timesteps: 128\nTotal Updates: 2\n" in out
     assert re.search(r"Initial Reward: [\d.]+ ± [\d.]+\n", out)
-    assert re.search(r"Peak Memory: 0\.\d\d GB", out)
+    assert re.search(r"Peak Memory: \d+\.\d\d GB", out)  # of this process: other tests have used some
     assert re.search(r"128/128 steps \[.*step 128, update 2, FPS [\d,]+, reward [\d.]+\]", err)  # the bar
     assert PPO.load("printed/CartPole-v1.zip").training_seconds > 0  # type: ignore[attr-defined]
 
