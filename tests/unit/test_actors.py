@@ -3,6 +3,7 @@
 import gc
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -245,7 +246,8 @@ def test_an_actor_that_hangs_is_replaced() -> None:
         assert _pid(pool, 1) != stopped
         assert not Path(f"/proc/{stopped}").exists()
     (warning,) = caught
-    assert str(warning.message).startswith("actor 1 (environments 1 to 1) gave no sign of life for 6 seconds: replaced")
+    text = str(warning.message)
+    assert re.match(r"actor 1 \(environments 1 to 1\) gave no sign of life for [56] seconds: replaced", text)
     assert audit.problems == []
 
 
