@@ -186,7 +186,7 @@ def test_timeouts_and_infos() -> None:
 
 def test_statistics_of_a_replaced_actor_begin_anew() -> None:
     env = VecNormalize(_make_actor_env("Pendulum-v1", 4))
-    with _make_pool(env) as pool:
+    with _make_pool(env, n_slots=1) as pool:
         env.reset()
         pool.publish()
         trajectories = sorted((pool.get(), pool.get()), key=lambda trajectory: trajectory.actor)
