@@ -5,6 +5,9 @@ SB3 shows images as [B, C, H, W]. Where that is a view of memory in the order [B
 extractors keep the order through every layer, which CPUs are faster with, and no layer copies it. The division by 255 happens
 in the first layer's weights, which are few, instead of in the pixels, which are many. A minibatch goes through the layers in
 portions that fit into a CPU's cache; their gradients add up to the minibatch's.
+
+With ``precision: bfloat16`` the layers multiply numbers of 16 bits and add in 32 (torch's autocast); weights, their gradients
+and the optimiser stay in 32, and so does all that follows the features. CPUs with AVX512-BF16 or AMX are faster so.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,24 +31,33 @@ class NatureCnn(NatureCNN):
     :param features_dim: how many features
     :param white: what a white pixel is; 255 where the policy does not normalise images, as those below do not
     :param normalized_image: what SB3 tells its own network then; of no effect
+    :param precision: of the layers' products, ``float32`` or ``bfloat16``
     """
 
     # Images that go through the layers together. More of them are slower: their memory is asked of the system every time.
     portion = 64
 
     def __init__(
-        self, observation_space: spaces.Box, features_dim: int = 512, white: float = 1.0, normalized_image: bool = False
+        self,
+        observation_space: spaces.Box,
+        features_dim: int = 512,
+        white: float = 1.0,
+        normalized_image: bool = False,
+        precision: str = "float32",
     ) -> None:
         _check_images(observation_space)
         super().__init__(observation_space, features_dim)
         self.white = white
+        self.halves = _read_precision(precision)
 
     def forward(self, observations: th.Tensor) -> th.Tensor:
-        return self.linear(_in_portions(self._convolve, observations, self.portion))
+        with _autocast(observations, self.halves):
+            features = self.linear(_in_portions(self._convolve, observations, self.portion))
+        return features.float() if self.halves else features
 
     def _convolve(self, pixels: th.Tensor) -> th.Tensor:
         first, *others = self.cnn
-        x = _first_layer(first, pixels, self.white)
+        x = _first_layer(first, pixels, self.white, self.halves)
         for layer in others:
             x = layer(x)
         return x
@@ -59,6 +71,7 @@ class ImpalaCnn(BaseFeaturesExtractor):
     :param features_dim: how many features
     :param channels: of each section; a section halves the picture and has two residual blocks
     :param white: what a white pixel is; 255 where the policy does not normalise images, as those below do not
+    :param precision: of the layers' products, ``float32`` or ``bfloat16``
     """
 
     portion = 64
@@ -69,10 +82,12 @@ class ImpalaCnn(BaseFeaturesExtractor):
         features_dim: int = 256,
         channels: Sequence[int] = (16, 32, 32),
         white: float = 1.0,
+        precision: str = "float32",
     ) -> None:
         _check_images(observation_space)
         super().__init__(observation_space, features_dim)
         self.white = white
+        self.halves = _read_precision(precision)
         n_channels, height, width = observation_space.shape
         self.sections = nn.ModuleList()
         for n_out in channels:
@@ -81,13 +96,15 @@ class ImpalaCnn(BaseFeaturesExtractor):
         self.linear = nn.Linear(n_channels * height * width, features_dim)
 
     def forward(self, observations: th.Tensor) -> th.Tensor:
-        return F.relu(self.linear(_in_portions(self._convolve, observations, self.portion)))
+        with _autocast(observations, self.halves):
+            features = F.relu(self.linear(_in_portions(self._convolve, observations, self.portion)))
+        return features.float() if self.halves else features
 
     def _convolve(self, pixels: th.Tensor) -> th.Tensor:
         x = pixels
         for index, section in enumerate(self.sections):
             assert isinstance(section, _Section)
-            x = section.residual(_first_layer(section.conv, x, self.white) if index == 0 else section.conv(x))
+            x = section.residual(_first_layer(section.conv, x, self.white, self.halves) if index == 0 else section.conv(x))
         return F.relu_(x).flatten(1)
 
 
@@ -119,10 +136,22 @@ def _in_portions(convolve: Callable[[th.Tensor], th.Tensor], images: th.Tensor, 
     return th.cat([convolve(portion) for portion in images.split(n_images)])
 
 
-def _first_layer(conv: nn.Module, pixels: th.Tensor, white: float) -> th.Tensor:
-    """The layer's answer to ``pixels / white``."""
+def _first_layer(conv: nn.Module, pixels: th.Tensor, white: float, halves: bool) -> th.Tensor:
+    """The layer's answer to ``pixels / white``. Bytes are exact in either type."""
     assert isinstance(conv, nn.Conv2d)
-    return F.conv2d(pixels.to(conv.weight.dtype), conv.weight / white, conv.bias, conv.stride, conv.padding)
+    x = pixels.to(th.bfloat16 if halves else conv.weight.dtype)
+    return F.conv2d(x, conv.weight / white, conv.bias, conv.stride, conv.padding)
+
+
+def _read_precision(precision: str) -> bool:
+    """Whether the products are of numbers of 16 bits."""
+    if precision not in ("float32", "bfloat16"):
+        raise ValueError(f"features_extractor_kwargs: precision: expected 'float32' or 'bfloat16', got {precision!r}")
+    return precision == "bfloat16"
+
+
+def _autocast(images: th.Tensor, halves: bool) -> th.autocast:
+    return th.autocast(images.device.type, th.bfloat16, enabled=halves)
 
 
 class NatureCnnPolicy(ActorCriticCnnPolicy):

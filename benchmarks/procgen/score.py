@@ -1,26 +1,32 @@
 """
 Scores on Procgen beside those of OpenAI's own runs of PPO.
 
-    python -m benchmarks.procgen.score fruitbot [--algo hppo|impala] [--n-timesteps 1e6] [--seed 0] [--json FILE] [--save FILE]
+    python -m benchmarks.procgen.score fruitbot [--algo hppo|impala] [--n-timesteps 1e6] [--seed 0] [--precision bfloat16]
+        [--folder DIR] [--json FILE]
 
 Trains ``hppo`` or ``impala`` with its hyperparameters for the game (``sb3_hrl/hyperparams``), on all levels in mode easy,
 and compares the mean return of the last hundred training episodes, averaged over the ten updates before each mark, with the
-same figure of OpenAI's three runs (train-procgen, ``results/easy-all-run*``, procgen 0.9.2).
+same figure of OpenAI's three runs (train-procgen, ``results/easy-all-run*``, procgen 0.9.2). This takes an hour or more: with
+a folder, a run that was ended, by whatever, goes on where its last checkpoint is when the same command is given again.
 """
 
 import argparse
+import json
 import statistics
 import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 from rich.console import Console
 from rich.table import Table
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import safe_mean
 from stable_baselines3.common.vec_env import VecNormalize
 
+from sb3_hrl.checkpoint import Checkpointer
+from sb3_hrl.checkpoint.archive import newest
 from sb3_hrl.experiments.bench import write_report
 from sb3_hrl.registry import get_spec
 from sb3_hrl.zoo.validation import normalise
@@ -28,6 +34,8 @@ from sb3_hrl_plugins.procgen import GAMES
 from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv
 
 N_AVERAGED = 10
+# Steps between two checkpoints.
+SAVE_FREQ = 50_000
 # Steps -> mean and standard deviation of three runs.
 OPENAI: dict[str, dict[int, tuple[float, float]]] = {
     "coinrun": {500_000: (6.01, 0.17), 1_000_000: (6.79, 0.10), 2_000_000: (8.32, 0.21), 5_000_000: (6.84, 1.50)},
@@ -47,12 +55,24 @@ class Point(NamedTuple):
 
 
 class Curve(BaseCallback):
-    """Notes a point after every rollout."""
+    """
+    Notes a point after every rollout.
 
-    def __init__(self) -> None:
+    :param path: a file of the points, one a line, or None; what it holds up to the model's step is kept
+    """
+
+    def __init__(self, path: Path | None) -> None:
         super().__init__()
+        self.path = path
         self.points: list[Point] = []
-        self._begin = time.perf_counter()
+        self._begin = 0.0
+
+    def _on_training_start(self) -> None:
+        if self.path is not None and self.path.exists():
+            points = [Point(*json.loads(line)) for line in self.path.read_text().splitlines()]
+            self.points = [point for point in points if point.n_timesteps <= self.model.num_timesteps]
+            self.path.write_text("".join(f"{json.dumps(point)}\n" for point in self.points))
+        self._begin = time.perf_counter() - (self.points[-1].seconds if self.points else 0.0)
 
     def _on_step(self) -> bool:
         return True
@@ -60,14 +80,19 @@ class Curve(BaseCallback):
     def _on_rollout_end(self) -> None:
         returns = [episode["r"] for episode in self.model.ep_info_buffer or ()]
         self.points.append(Point(self.num_timesteps, time.perf_counter() - self._begin, float(safe_mean(returns))))
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.write(f"{json.dumps(self.points[-1])}\n")
 
 
-def make_model(algo: str, game: str, seed: int) -> OnPolicyAlgorithm:
+def make_model(algo: str, game: str, seed: int, precision: str, folder: Path | None) -> OnPolicyAlgorithm:
     """
     :param algo: ``hppo`` or ``impala``
     :param game: which one
     :param seed: of everything
-    :return: the algorithm with its hyperparameters for the game, on all levels
+    :param precision: of the network's products
+    :param folder: of checkpoints, or None
+    :return: the algorithm with its hyperparameters for the game, on all levels; that of the newest checkpoint if there is one
     """
     spec = get_spec(algo)
     algorithm = spec.load("algorithm")
@@ -77,7 +102,11 @@ def make_model(algo: str, game: str, seed: int) -> OnPolicyAlgorithm:
     venv = ProcgenVecEnv(game, section.pop("n_envs"), {"distribution_mode": "easy"})
     venv.seed(seed)
     normalized = VecNormalize(venv, **{"gamma": section["gamma"], **section.pop("normalize")})
-    return algorithm(env=normalized, seed=seed, device="cpu", **section)
+    checkpoint = newest(folder) if folder is not None and folder.is_dir() else None
+    if checkpoint is not None:
+        return algorithm.load(checkpoint, env=normalized)
+    policy_kwargs = {"features_extractor_kwargs": {"precision": precision}}
+    return algorithm(env=normalized, seed=seed, device="cpu", policy_kwargs=policy_kwargs, **section)
 
 
 def compare(game: str, points: list[Point]) -> list[dict[str, float]]:
@@ -102,13 +131,18 @@ def main() -> None:
     parser.add_argument("--algo", choices=["hppo", "impala"], default="hppo")
     parser.add_argument("--n-timesteps", type=float, default=1e6)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--folder", type=Path, default=None, metavar="DIR")
     parser.add_argument("--json", default=None, metavar="FILE")
-    parser.add_argument("--save", default=None, metavar="FILE")
     args = parser.parse_args()
-    model, curve = make_model(args.algo, args.game, args.seed), Curve()
-    model.learn(int(args.n_timesteps), curve, progress_bar=True)
-    if args.save is not None:
-        model.save(args.save)
+    model = make_model(args.algo, args.game, args.seed, args.precision, args.folder)
+    curve = Curve(args.folder and args.folder / "curve.jsonl")
+    callbacks: list[BaseCallback] = [curve]
+    if args.folder is not None:
+        args.folder.mkdir(parents=True, exist_ok=True)
+        callbacks.append(Checkpointer(args.folder, SAVE_FREQ, keep_last=2))
+    n_left = int(args.n_timesteps) - model.num_timesteps
+    model.learn(n_left, CallbackList(callbacks), reset_num_timesteps=False, progress_bar=True)
     rows = compare(args.game, curve.points)
     table = Table("steps", "ours", "OpenAI's", "in standard deviations", title=f"{args.algo}, {args.game}, easy, all levels")
     for row in rows:
@@ -119,8 +153,9 @@ def main() -> None:
     last = curve.points[-1]
     rate = last.n_timesteps / last.seconds
     print(f"{last.n_timesteps:,} steps in {last.seconds:,.0f} s: {rate:,.0f} steps/s; the last return: {last.mean_return:.2f}")
+    settings = {"algo": args.algo, "game": args.game, "seed": args.seed, "precision": args.precision}
     points = [point._asdict() for point in curve.points]
-    write_report(args.json, {"algo": args.algo, "game": args.game, "seed": args.seed, "rows": rows, "curve": points})
+    write_report(args.json, {**settings, "rows": rows, "curve": points})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """
 How fast training on Procgen is: SB3's PPO as it comes, and ours, side by side.
 
-    python -m benchmarks.procgen.speed [--network nature|impala] [--rounds 7] [--only sb3_batch hppo] [--json FILE]
+    python -m benchmarks.procgen.speed [--network nature|impala] [--precision bfloat16] [--rounds 7] [--only sb3_batch hppo]
+        [--json FILE]
 
 Every contestant runs whole iterations, a rollout and the learning from it, in turn with the others, so that whatever else the
 machine does meets all of them. Rates are medians. Between the rounds two matrices are multiplied: the share is what a
@@ -11,8 +12,8 @@ so that it says something with one contestant only.
 SB3's documented way, ``ProcgenEnv`` of the package procgen, cannot work: its spaces are gym's. Its PPO therefore gets our
 environments, singly in a DummyVecEnv (``sb3_dummy``) or as a batch (``sb3_batch``), and does the rest itself. Those with
 actors (``--n-actors``) start them in every round, and count the iterations after the first ones, for which trajectories were
-ready; their memory is not counted. IMPALA has the same minibatches, and one epoch. Another contestant is another function in
-``CONTESTANTS``.
+ready; their memory is not counted. IMPALA has the same minibatches, and one epoch. The precision is that of our networks; SB3
+has no such option. Another contestant is another function in ``CONTESTANTS``.
 """
 
 import argparse
@@ -59,6 +60,7 @@ class Setting(NamedTuple):
     batch_size: int = 1024
     n_epochs: int = 4
     n_actors: int = 2
+    precision: str = "float32"
 
     @property
     def n_total(self) -> int:
@@ -139,6 +141,10 @@ def _ppo_kwargs(setting: Setting) -> dict[str, Any]:
     return {**sizes, "gamma": 0.999, "ent_coef": 0.01, "device": "cpu", "seed": 0}
 
 
+def _our_kwargs(setting: Setting) -> dict[str, Any]:
+    return {**_ppo_kwargs(setting), "policy_kwargs": {"features_extractor_kwargs": {"precision": setting.precision}}}
+
+
 def _sb3(setting: Setting, venv: VecEnv) -> Contestant:
     policy_kwargs: dict[str, Any] = {}
     if setting.network == "impala":
@@ -160,11 +166,11 @@ def sb3_batch(setting: Setting) -> Contestant:
 def hppo(setting: Setting) -> Contestant:
     """Ours, sequential."""
     venv = ProcgenVecEnv(setting.game, setting.n_envs, EASY)
-    return train(setting, HPPO(POLICIES[setting.network], venv, **_ppo_kwargs(setting)))
+    return train(setting, HPPO(POLICIES[setting.network], venv, **_our_kwargs(setting)))
 
 
 def _impala_kwargs(setting: Setting) -> dict[str, Any]:
-    return {**_ppo_kwargs(setting), "n_epochs": 1}
+    return {**_our_kwargs(setting), "n_epochs": 1}
 
 
 def _actor_env(setting: Setting) -> VecEnv:
@@ -174,7 +180,7 @@ def _actor_env(setting: Setting) -> VecEnv:
 
 def hppo_parallel(setting: Setting) -> Contestant:
     """Ours, with actors that collect in turn with the learner."""
-    kwargs = {**_ppo_kwargs(setting), "n_actors": setting.n_actors}
+    kwargs = {**_our_kwargs(setting), "n_actors": setting.n_actors}
     return train_with_actors(setting, HPPO(POLICIES[setting.network], _actor_env(setting), **kwargs))
 
 
@@ -280,6 +286,7 @@ def main() -> None:
     parser.add_argument("--network", default=defaults.network, choices=["nature", "impala"])
     for name in ("n_envs", "n_steps", "batch_size", "n_epochs", "n_actors"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(defaults, name))
+    parser.add_argument("--precision", default=defaults.precision, choices=["float32", "bfloat16"])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--warmup", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=list(CONTESTANTS), default=list(CONTESTANTS))

@@ -144,8 +144,12 @@ def _plugins() -> Iterator[Line]:
 
 
 def _processors() -> Iterator[Line]:
+    import torch as th
+
     usable, present, load = native.load().available_cpus(), os.cpu_count() or 1, os.getloadavg()[0]
     yield Line(OK, f"{usable} of {present} can be used (affinity and container limits)")
+    if th.cpu._is_avx512_bf16_supported() or th.cpu._is_amx_tile_supported():
+        yield Line(OK, "they multiply numbers of 16 bits faster: precision: bfloat16 for policies of images (docs/procgen.md)")
     if load > usable:
         yield Line(NOTE, f"load {load:.1f} on {usable}: others are at work, and every speed will be low - wait, or stop them")
 

@@ -88,6 +88,38 @@ def test_every_layer_keeps_the_order() -> None:
         assert not any(output.is_contiguous(memory_format=th.channels_last) for output in seen)
 
 
+@pytest.mark.parametrize("extractor", [ImpalaCnn, NatureCnn])
+def test_products_of_sixteen_bits(extractor: Any) -> None:
+    """Features and gradients are near those of 32 bits, and of their type; the layers' own are of 16."""
+    networks = []
+    for precision in ("float32", "bfloat16"):
+        th.manual_seed(0)
+        networks.append(extractor(SPACE, 32, white=255.0, precision=precision))
+    whole, half = networks
+    seen: list[th.dtype] = []
+    for module in half.modules():
+        if isinstance(module, th.nn.Conv2d | th.nn.Linear):
+            module.register_forward_hook(lambda _module, _inputs, output: seen.append(output.dtype))
+    expected, features = whole(_images()), half(_images())
+    assert features.dtype == th.float32
+    assert set(seen) == {th.bfloat16}
+    assert 0 < _distance(features.detach(), expected.detach()) < 2**-6
+    gradients = _gradients(half, features)
+    for name, gradient in _gradients(whole, expected).items():
+        assert gradients[name].dtype == th.float32
+        # A rounding may let another pixel win a pooling.
+        assert 0 < _distance(gradients[name], gradient) < 2**-4, name
+
+
+def _distance(values: th.Tensor, expected: th.Tensor) -> float:
+    return float((values - expected).norm() / expected.norm())
+
+
+def test_other_precisions_are_refused() -> None:
+    with pytest.raises(ValueError, match="precision: expected 'float32' or 'bfloat16', got 'float16'"):
+        HPPO("ImpalaCnnPolicy", _venv(), policy_kwargs={"features_extractor_kwargs": {"precision": "float16"}})
+
+
 def test_only_images_are_accepted() -> None:
     for extractor in (ImpalaCnn, NatureCnn):
         with pytest.raises(ValueError, match=r"expected images of bytes, channels first, got Box\(.*float32\)"):
@@ -138,6 +170,17 @@ def test_the_next_rollout_has_the_same_memory() -> None:
     ours.reset()
     assert ours.frames is frames
     assert ours.observations.shape == (5, 3, 3, 64, 64)
+
+
+def test_sixteen_bits_learn_and_come_back(tmp_path: Any) -> None:
+    kwargs = {**KWARGS, "policy_kwargs": {"features_extractor_kwargs": {"precision": "bfloat16"}}}
+    model = HPPO("ImpalaCnnPolicy", _venv(), **kwargs).learn(64)
+    model.save(tmp_path / "model")
+    loaded = HPPO.load(tmp_path / "model", env=_venv())
+    values = model.policy.predict_values(_images())
+    assert th.equal(loaded.policy.predict_values(_images()), values)
+    loaded.policy.features_extractor.halves = False  # type: ignore[assignment]
+    assert not th.equal(loaded.policy.predict_values(_images()), values)
 
 
 @pytest.mark.parametrize("policy", ["NatureCnnPolicy", "ImpalaCnnPolicy"])
