@@ -4,13 +4,13 @@ Networks for images that stay as the environments give them: bytes with the chan
 SB3 shows images as [B, C, H, W]. Where that is a view of memory in the order [B, H, W, C] (torch's ``channels_last``), these
 extractors keep the order through every layer, which CPUs are faster with, and no layer copies it. The division by 255 happens
 in the first layer's weights, which are few, instead of in the pixels, which are many. A minibatch goes through the layers in
-portions that fit into a CPU's cache; their gradients add up to the minibatch's.
+portions that fit into a CPU's cache, one in each thread (``sb3_hrl.portions``).
 
 With ``precision: bfloat16`` the layers multiply numbers of 16 bits and add in 32 (torch's autocast); weights, their gradients
 and the optimiser stay in 32, and so does all that follows the features. CPUs with AVX512-BF16 or AMX are faster so.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import wraps
 from typing import Any
 
@@ -21,6 +21,8 @@ from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, NatureCNN
 from torch import nn
 from torch.nn import functional as F
+
+from sb3_hrl.portions import apply_in_portions
 
 
 class NatureCnn(NatureCNN):
@@ -36,6 +38,8 @@ class NatureCnn(NatureCNN):
 
     # Images that go through the layers together. More of them are slower: their memory is asked of the system every time.
     portion = 64
+    # Portions at a time; None for as many as torch has threads.
+    n_threads: int | None = None
 
     def __init__(
         self,
@@ -52,10 +56,11 @@ class NatureCnn(NatureCNN):
 
     def forward(self, observations: th.Tensor) -> th.Tensor:
         with _autocast(observations, self.halves):
-            features = self.linear(_in_portions(self._convolve, observations, self.portion))
+            features = self.linear(_convolve_in_portions(self, self.cnn, observations))
         return features.float() if self.halves else features
 
-    def _convolve(self, pixels: th.Tensor) -> th.Tensor:
+    def convolve(self, pixels: th.Tensor) -> th.Tensor:
+        """From pixels to flat features, before the last layer."""
         first, *others = self.cnn
         x = _first_layer(first, pixels, self.white, self.halves)
         for layer in others:
@@ -74,7 +79,8 @@ class ImpalaCnn(BaseFeaturesExtractor):
     :param precision: of the layers' products, ``float32`` or ``bfloat16``
     """
 
-    portion = 64
+    portion = NatureCnn.portion
+    n_threads: int | None = None
 
     def __init__(
         self,
@@ -97,10 +103,11 @@ class ImpalaCnn(BaseFeaturesExtractor):
 
     def forward(self, observations: th.Tensor) -> th.Tensor:
         with _autocast(observations, self.halves):
-            features = F.relu(self.linear(_in_portions(self._convolve, observations, self.portion)))
+            features = F.relu(self.linear(_convolve_in_portions(self, self.sections, observations)))
         return features.float() if self.halves else features
 
-    def _convolve(self, pixels: th.Tensor) -> th.Tensor:
+    def convolve(self, pixels: th.Tensor) -> th.Tensor:
+        """From pixels to flat features, before the last layer."""
         x = pixels
         for index, section in enumerate(self.sections):
             assert isinstance(section, _Section)
@@ -132,8 +139,12 @@ def _check_images(observation_space: spaces.Space) -> None:
         raise ValueError(f"expected images of bytes, channels first, got {observation_space}")
 
 
-def _in_portions(convolve: Callable[[th.Tensor], th.Tensor], images: th.Tensor, n_images: int) -> th.Tensor:
-    return th.cat([convolve(portion) for portion in images.split(n_images)])
+def _convolve_in_portions(network: NatureCnn | ImpalaCnn, layers: nn.Module, images: th.Tensor) -> th.Tensor:
+    def convolve(portion: th.Tensor) -> th.Tensor:
+        with _autocast(portion, network.halves):
+            return network.convolve(portion)
+
+    return apply_in_portions(convolve, layers.parameters(), images, network.portion, network.n_threads)
 
 
 def _first_layer(conv: nn.Module, pixels: th.Tensor, white: float, halves: bool) -> th.Tensor:
@@ -151,7 +162,8 @@ def _read_precision(precision: str) -> bool:
 
 
 def _autocast(images: th.Tensor, halves: bool) -> th.autocast:
-    return th.autocast(images.device.type, th.bfloat16, enabled=halves)
+    # All threads would share the cache of casts, and with it parts of their graphs.
+    return th.autocast(images.device.type, th.bfloat16, enabled=halves, cache_enabled=False)
 
 
 class NatureCnnPolicy(ActorCriticCnnPolicy):

@@ -53,13 +53,16 @@ class ActorAlgorithm(TimeAwareAlgorithm):
 
     def learn(self: SelfActorAlgorithm, *args: Any, **kwargs: Any) -> SelfActorAlgorithm:
         n_threads = th.get_num_threads()
+        extractor: Any = self.policy.features_extractor
         if self.n_actors and self.n_slots > 1:
             # Actors that collect meanwhile need cores, too: threads that wait for each other on too few are far slower.
             n_free = len(os.sched_getaffinity(0)) - self.n_actors
             th.set_num_threads(max(1, min(n_threads, n_free)))
+            extractor.n_threads = n_threads  # portions of images wait for nobody
         try:
             return super().learn(*args, **kwargs)
         finally:
+            extractor.n_threads = None
             th.set_num_threads(n_threads)
             if self._pool is not None:
                 self._pool.close()

@@ -1,5 +1,6 @@
 """Images stay bytes with the channels last; the numbers are those of the plain way, up to rounding."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,43 @@ def test_nature_cnn_is_sb3_s() -> None:
     network.white = 1.0
     _assert_close({"features": network(images.double() / 255.0).detach()}, {"features": expected.detach()})
     assert not th.allclose(network(images), expected, rtol=1e-2)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("extractor", [ImpalaCnn, NatureCnn])
+def test_the_number_of_threads_changes_no_bit(extractor: Any, precision: str) -> None:
+    th.manual_seed(0)
+    network, images = extractor(SPACE, 32, white=255.0, precision=precision), _images()
+    network.portion = 16  # five portions, the last one smaller
+    results = []
+    for n_threads in (1, 2, 3, 2):
+        network.n_threads = n_threads
+        features = network(images)
+        results.append({"features": features.detach(), **_gradients(network, features)})
+        with th.no_grad():
+            assert th.equal(network(images), features)
+    for result in results[1:]:
+        assert all(th.equal(value, results[0][name]) for name, value in result.items())
+    network.portion = 35  # other portions have other last bits
+    assert not all(th.equal(value, results[0][name]) for name, value in _gradients(network, network(images)).items())
+
+
+def test_threads_of_portions_leave_torch_s_as_they_are() -> None:
+    before = th.get_num_threads()
+    network = NatureCnn(SPACE, 32, white=255.0)
+    network.portion, network.n_threads = 16, 4
+    seen: list[int] = []
+    for layer in network.cnn:
+        layer.register_forward_hook(lambda *_: seen.append(th.get_num_threads()))
+    th.set_num_threads(2)
+    try:
+        network(_images())
+        assert set(seen) == {1}
+        assert th.get_num_threads() == 2
+        with ThreadPoolExecutor(1) as later:
+            assert later.submit(th.get_num_threads).result() == 2
+    finally:
+        th.set_num_threads(before)
 
 
 def test_every_layer_keeps_the_order() -> None:
