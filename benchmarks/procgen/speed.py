@@ -14,14 +14,20 @@ environments, singly in a DummyVecEnv (``sb3_dummy``) or as a batch (``sb3_batch
 actors (``--n-actors``) start them in every round, and count the iterations after the first ones, for which trajectories were
 ready; their memory is not counted. IMPALA has the same minibatches, and one epoch. The precision is that of our networks; SB3
 has no such option. Another contestant is another function in ``CONTESTANTS``.
+
+``--only impala rllib sample_factory`` has RLlib's IMPALA and Sample Factory's APPO beside ours: each in processes and in a
+virtual environment of its own, for a minute in every round, with the same network and sizes (``benchmarks/procgen/peers``).
 """
 
 import argparse
+import json
 import resource
 import statistics
+import subprocess
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch as th
@@ -196,6 +202,26 @@ def impala_parallel(setting: Setting) -> Contestant:
     return train_with_actors(setting, IMPALA(POLICIES[setting.network], _actor_env(setting), **kwargs))
 
 
+def peer(name: str, setting: Setting) -> Contestant:
+    """
+    :param name: what ``peers/run.sh`` calls it
+    :param setting: what is measured
+    :return: a contestant in another virtual environment
+    """
+    if (setting.network, setting.n_steps, setting.batch_size) != ("nature", 128, 1024):
+        raise SystemExit(f"{name}: its script has the Nature network, 128 steps and minibatches of 1024")
+    sizes = ["--game", setting.game, "--n-envs", str(setting.n_envs)]
+    command = [str(Path(__file__).parent / "peers" / "run.sh"), name, *sizes, "--seconds", "60", "--warmup-seconds", "20"]
+
+    def run() -> float:
+        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+        (report,) = (json.loads(line) for line in output.splitlines() if line.startswith('{"peer"'))
+        return setting.n_total / report["steps_per_second"]
+
+    return Contestant(run, lambda: None)
+
+
+PEERS = ("rllib", "sample_factory")
 CONTESTANTS: dict[str, Callable[[Setting], Contestant]] = {
     "sb3_dummy": sb3_dummy,
     "sb3_batch": sb3_batch,
@@ -203,10 +229,11 @@ CONTESTANTS: dict[str, Callable[[Setting], Contestant]] = {
     "hppo_parallel": hppo_parallel,
     "impala": impala,
     "impala_parallel": impala_parallel,
+    **{name: partial(peer, name) for name in PEERS},
 }
 # How often a sample goes through the network forwards, and how often forwards and backwards.
 PASSES: dict[str, Callable[[Setting], tuple[int, int]]] = {
-    name: (lambda setting: (1, 1)) if name.startswith("impala") else (lambda setting: (1, setting.n_epochs))
+    name: (lambda setting: (1, setting.n_epochs)) if "ppo" in name or "sb3" in name else (lambda setting: (1, 1))
     for name in CONTESTANTS
 }
 
@@ -289,7 +316,9 @@ def main() -> None:
     parser.add_argument("--precision", default=defaults.precision, choices=["float32", "bfloat16"])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--warmup", type=int, default=1)
-    parser.add_argument("--only", nargs="+", choices=list(CONTESTANTS), default=list(CONTESTANTS))
+    parser.add_argument(
+        "--only", nargs="+", choices=list(CONTESTANTS), default=[name for name in CONTESTANTS if name not in PEERS]
+    )
     parser.add_argument("--json", default=None, metavar="FILE")
     args = parser.parse_args()
     setting = Setting(**{name: getattr(args, name) for name in Setting._fields})

@@ -52,7 +52,7 @@ def main() -> None:
         if begin is None and n_steps > 0 and time.perf_counter() - start > args.warmup_seconds:
             begin, n_begin = time.perf_counter(), n_steps
     rate = (n_steps - n_begin) / (time.perf_counter() - begin)
-    print(json.dumps({"peer": "rllib_impala", "ray": ray.__version__, "trained_steps_per_second": rate}))
+    print(json.dumps({"peer": "rllib_impala", "version": ray.__version__, "steps_per_second": rate}))
     algorithm.stop()
     ray.shutdown()
 

@@ -6,18 +6,18 @@ Its network for Atari, which is Nature's, 32 environments in two workers, rollou
 epoch.
 """
 
+import argparse
 import json
-import sys
+import tempfile
 import time
+from importlib.metadata import version
 from typing import Any
 
-import sample_factory
 from game import ProcgenGame
+from sample_factory.algo.runners.runner import AlgoObserver, Runner
 from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
 from sample_factory.envs.env_utils import register_env
-from sample_factory.train import run_rl
-
-N_STEPS = 200_000
+from sample_factory.train import make_runner
 
 
 def make_env(full_env_name: str, cfg: Any = None, env_config: Any = None, render_mode: str | None = None) -> ProcgenGame:
@@ -25,16 +25,42 @@ def make_env(full_env_name: str, cfg: Any = None, env_config: Any = None, render
     return ProcgenGame(full_env_name.removeprefix("procgen_"), is_channels_first=True)
 
 
+class Clock(AlgoObserver):
+    """
+    Notes the steps that were learned from, and when, and ends the training.
+
+    :param n_seconds: when to end it
+    """
+
+    def __init__(self, n_seconds: float) -> None:
+        self.end = time.perf_counter() + n_seconds
+        self.points: list[tuple[float, int]] = []
+
+    def on_training_step(self, runner: Runner, training_iteration_since_resume: int) -> None:
+        """After an update."""
+        self.points.append((time.perf_counter(), sum(runner.env_steps.values())))
+        if self.points[-1][0] > self.end:
+            runner.cfg.train_for_env_steps = 0  # its option train_for_seconds has no effect
+
+
 def main() -> None:
-    """Train, and say how fast it was, with all that happens at the beginning."""
-    register_env("procgen_coinrun", make_env)
+    """Train for a while, and say how fast it was."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--game", default="coinrun")
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--warmup-seconds", type=float, default=30.0)
+    parser.add_argument("--n-envs", type=int, default=32)
+    parser.add_argument("--n-runners", type=int, default=2)
+    args = parser.parse_args()
+    register_env(f"procgen_{args.game}", make_env)
     arguments = [
-        "--env=procgen_coinrun",
+        f"--env=procgen_{args.game}",
         "--experiment=peer",
         "--device=cpu",
-        f"--train_for_env_steps={N_STEPS}",
-        "--num_workers=2",
-        "--num_envs_per_worker=16",
+        f"--train_dir={tempfile.mkdtemp()}",
+        "--train_for_env_steps=1000000000",
+        f"--num_workers={args.n_runners}",
+        f"--num_envs_per_worker={args.n_envs // args.n_runners}",
         "--worker_num_splits=2",
         "--rollout=128",
         "--recurrence=1",
@@ -46,15 +72,18 @@ def main() -> None:
         "--obs_scale=255.0",
         "--env_frameskip=1",
         "--normalize_input=False",
-        *sys.argv[1:],
     ]
-    parser, _ = parse_sf_args(arguments)
-    cfg = parse_full_cfg(parser, arguments)
+    sf_parser, _ = parse_sf_args(arguments)
+    _, runner = make_runner(parse_full_cfg(sf_parser, arguments))
+    clock = Clock(args.warmup_seconds + args.seconds)
+    runner.register_observer(clock)
     begin = time.perf_counter()
-    run_rl(cfg)
-    rate = cfg.train_for_env_steps / (time.perf_counter() - begin)
-    version = getattr(sample_factory, "__version__", "?")
-    print(json.dumps({"peer": "sample_factory_appo", "version": version, "steps_per_second": rate}))
+    runner.init()
+    runner.run()
+    counted = [point for point in clock.points if point[0] - begin > args.warmup_seconds]
+    (first, n_first), (last, n_last) = counted[0], counted[-1]
+    rate = (n_last - n_first) / (last - first)
+    print(json.dumps({"peer": "sample_factory_appo", "version": version("sample-factory"), "steps_per_second": rate}))
 
 
 if __name__ == "__main__":
