@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 import rl_zoo3.import_envs  # noqa: F401 (registers environments)
+import torch as th
 from rl_zoo3.utils import ALGOS, create_test_env, get_saved_hyperparams
 from scipy.stats import bootstrap
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of environments and actions (default: 0, as enjoy)")
     text = f"environments side by side (default: {DEFAULT_N_ENVS}; 1 plays the episodes of enjoy)"
     parser.add_argument("--n-envs", type=positive, default=DEFAULT_N_ENVS, metavar="N", help=text)
+    parser.add_argument("--num-threads", type=positive, metavar="N", help="of torch (default: its own choice)")
     parser.add_argument("--device", default="auto", help="cpu, cuda, ... (default: auto)")
     parser.add_argument("-f", "--log-folder", type=Path, default=Path("logs"), help="where runs lie (default: logs)")
     parser.add_argument("--video", type=Path, metavar="FILE.mp4", help="film the first episode")
@@ -106,6 +108,8 @@ def run(args: argparse.Namespace) -> int:
     for option, file in (("--video", args.video), ("--film", args.film)):
         if file is not None and not file.absolute().parent.is_dir():
             raise UsageError(f"{option}: there is no folder {file.absolute().parent}")
+    if args.num_threads is not None:
+        th.set_num_threads(args.num_threads)
     settings = _level_settings(subject, None if args.env_kwargs is None else dict(args.env_kwargs))
     model: BaseAlgorithm | None = None
     print(f"{RULE}\nEvaluating {subject.algo} on {subject.env_id}\n{RULE}\nModel: {subject.model_file}")

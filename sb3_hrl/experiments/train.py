@@ -28,8 +28,8 @@ from sb3_hrl.experiments.options import count, key_value
 from sb3_hrl.experiments.runs import read_json
 from sb3_hrl.experiments.timed import ENDLESS, train_for
 from sb3_hrl.registry import suggest
-from sb3_hrl.zoo.manager import PluginExperimentManager, clear_errors
-from sb3_hrl.zoo.validation import check_config
+from sb3_hrl.zoo.manager import PluginExperimentManager
+from sb3_hrl.zoo.validation import HYPERPARAMS
 
 RULE = "=" * 70
 
@@ -188,17 +188,10 @@ class RunManager(PluginExperimentManager):
             manager.tensorboard_log = os.path.join(manager.save_path, "tensorboard")
         return manager
 
-    @property
-    def is_recorded(self) -> bool:
-        return not self.optimize_hyperparameters
-
-    def read_hyperparameters(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        if not self.is_plugin:
-            with clear_errors():
-                overrides = self.custom_hyperparams
-                env_id = self.env_name.gym_id
-                check_config(self.config, env_id, ALGOS[self.algo], is_atari=self._is_atari, overrides=overrides)
-        return super().read_hyperparameters()
+    def _find_hyperparams(self, config: str | None) -> Path:
+        # What plug-ins have, stock algorithms have here as well, with the zoo's own file.
+        ours = super()._find_hyperparams(config)
+        return ours or (Path(self.config) if config is None else HYPERPARAMS / f"{self.algo}.yml")
 
     def create_callbacks(self) -> None:
         super().create_callbacks()
