@@ -234,8 +234,11 @@ class RunProgressBar(BaseCallback):
 
     @property
     def _done(self) -> float:
-        is_timed = self._recorder.duration_seconds is not None
-        return min(self._recorder.training_seconds, self._recorder.duration_seconds) if is_timed else self.num_timesteps
+        # Never more than all: tqdm gives its total up then, and cannot write it any more.
+        seconds = self._recorder.duration_seconds
+        if seconds is not None:
+            return min(self._recorder.training_seconds, seconds)
+        return min(self.num_timesteps, self.model._total_timesteps)
 
     def _on_step(self) -> bool:
         if time.monotonic() >= self._next and self._bar is not None:
