@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,11 +17,12 @@ import rl_zoo3.import_envs
 import rl_zoo3.train
 import yaml
 from rl_zoo3.utils import ALGOS
+from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from tqdm import tqdm
 
-from sb3_hrl.checkpoint import find
+from sb3_hrl.checkpoint import find, resumable
 from sb3_hrl.errors import UsageError
 from sb3_hrl.experiments.metrics import CONFIG, SUMMARY
 from sb3_hrl.experiments.options import count, key_value
@@ -144,11 +145,16 @@ def _train_seeds(args: argparse.Namespace, zoo_args: Sequence[str]) -> int:
 
 
 def _train(algo: str, env_id: str, zoo_args: Sequence[str], options: Options) -> int:
-    """``python -m rl_zoo3.train``, its experiment manager replaced."""
+    """``python -m rl_zoo3.train``, its experiment manager replaced; SB3's PPO and A2C can go on exactly, as ours can."""
     defaults = [] if {"--verbose"} & set(zoo_args) else ["--verbose", "0"]  # the screen is for the bar
-    with _replaced(rl_zoo3.train, "ExperimentManager", partial(RunManager.from_zoo, options)):
-        with _replaced(sys, "argv", ["sb3-hrl train", *defaults, *zoo_args, "--algo", algo, "--env", env_id]):
-            rl_zoo3.train.train()
+    stock = ALGOS[algo]
+    with ExitStack() as stack:
+        stack.enter_context(_replaced(rl_zoo3.train, "ExperimentManager", partial(RunManager.from_zoo, options)))
+        stack.enter_context(_replaced(sys, "argv", ["sb3-hrl train", *defaults, *zoo_args, "--algo", algo, "--env", env_id]))
+        if stock in (PPO, A2C):
+            stack.callback(ALGOS.__setitem__, algo, stock)
+            ALGOS[algo] = resumable(stock)
+        rl_zoo3.train.train()
     return 0
 
 

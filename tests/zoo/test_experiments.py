@@ -110,6 +110,17 @@ def test_a_file_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert config["eval_env_kwargs"] == {"g": 5.0}
 
 
+def test_a_stock_run_goes_on(runs: Path) -> None:
+    assert main(["train", "--resume", "ppo/seed_1", "-n", "640", "--output-dir", "longer"]) == 0
+    summary = json.loads((runs / "longer" / SUMMARY).read_text())
+    assert (summary["algorithm"], summary["seed"], summary["total_timesteps"], summary["total_updates"]) == ("PPO", 1, 640, 10)
+    # Its curve is that of the run it continues, and what came since.
+    steps, before = ([metric.step for metric in read_metrics(Path(run) / METRICS)[0]] for run in ("longer", "ppo/seed_1"))
+    assert steps == sorted(set(steps))
+    assert steps[: len(before)] == before != steps
+    assert steps[-1] == 640
+
+
 def test_seeds_are_runs_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     line = ["train", "--algo", "ppo", *CARTPOLE, "-n", "64", *QUICK, "--seeds", "4", "5", "--output-dir", "both"]
