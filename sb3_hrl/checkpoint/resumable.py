@@ -112,10 +112,11 @@ class Resumable(OnPolicyAlgorithm):
         total_timesteps: int,
         callback: MaybeCallback = None,
         log_interval: int = 1,
-        tb_log_name: str = "run",
+        tb_log_name: str = "",  # the algorithm's own
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> SelfResumable:
+        tb_log_name = tb_log_name or type(self).__name__
         if self.continues_run:
             self.continues_run, reset_num_timesteps = False, False
             total_timesteps -= self.num_timesteps

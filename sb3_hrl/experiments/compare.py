@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,8 @@ GRID = 100
 # What the policy is improved by, whatever the algorithm calls it.
 LOSSES = ("train/policy_gradient_loss", "train/policy_loss", "train/actor_loss", "train/loss")
 REWARD = "rollout/ep_rew_mean"
+# What names no setting as long as something else differs: how long it was trained, and what follows from n_actors.
+UNTELLING = ("duration_seconds", "n_timesteps", "vec_env")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -175,15 +178,26 @@ def group_runs(runs: Sequence[RunData]) -> list[Group]:
 
 
 def _labels(groups: list[list[RunData]]) -> list[str]:
-    """Short names that tell settings apart: the algorithm, and only where that is not enough what differs."""
-    algos = [group[0].run.algo for group in groups]
+    """Short names that tell settings apart: the algorithm, and only where that is not enough what differs, or the folder."""
+    firsts = [group[0] for group in groups]
     labels = []
-    for group, algo in zip(groups, algos, strict=True):
-        same = [other[0].setting for other, name in zip(groups, algos, strict=True) if name == algo]
-        differing = _differing(same)
-        parts = [f"{key.rpartition('.')[2]}={group[0].setting.get(key)}" for key in differing]
-        labels.append(" ".join([algo, *parts]) if len(parts) <= 2 else group[0].run.folder.name)
-    return labels if len(set(labels)) == len(labels) else [str(group[0].run.folder) for group in groups]
+    for first in firsts:
+        differing = _differing([other.setting for other in firsts if other.run.algo == first.run.algo])
+        telling = [key for key in differing if key not in UNTELLING] or differing
+        values = [(key, first.setting.get(key)) for key in telling]
+        parts = [f"{key.rpartition('.')[2]}={value}" for key, value in values if value is not None]
+        labels.append(" ".join([first.run.algo, *parts]) if len(telling) <= 2 else _folder_label(first.run))
+    for names in (labels, [_folder_label(first.run) for first in firsts]):
+        if len(set(names)) == len(names):
+            return names
+    return [str(first.run.folder) for first in firsts]
+
+
+def _folder_label(run: Run) -> str:
+    """By the folder, that of all seeds if there are several."""
+    folder = run.folder.absolute()
+    name = folder.parent.name if re.fullmatch(r"seed_\d+", folder.name) else folder.name
+    return name if run.algo in name else f"{run.algo} {name}"
 
 
 def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -403,14 +417,15 @@ def conclude(groups: Sequence[Group]) -> str:
         assert best is not None
         assert second is not None
         n_seeds = min(len(group.runs) for group in groups)
+        higher = "higher" if len(groups) == 2 else "highest"
         if best.value == second.value:
             verdict = f"the {name.lower()} is even"
         elif n_seeds == 1:
-            verdict = f"{labels[order[0]]} has the higher {name.lower()}, with one seed, which another may turn round"
+            verdict = f"{labels[order[0]]} has the {higher} {name.lower()}, with one seed, which another may turn round"
         elif _overlap(best, second):
             verdict = f"the {name.lower()} is undecided, since the intervals over seeds overlap"
         else:
-            verdict = f"{labels[order[0]]} has the higher {name.lower()}"
+            verdict = f"{labels[order[0]]} has the {higher} {name.lower()}"
         parts.append(f"{verdict}: {' against '.join(shown)}")
     fps = rows.get("Average FPS")
     if fps is not None and None not in fps.values:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sb3_hrl import native
-from sb3_hrl.errors import NativeError
+from sb3_hrl.errors import NativeError, UsageError
 
 if TYPE_CHECKING:
     from sb3_hrl.experiments import bench
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 OK, NOTE, FIX = "ok", "note", "fix"
 START_SECONDS = 60
 ENOUGH_MEMORY, ENOUGH_DISK = 2e9, 2e9
+ENOUGH_FOR_ACTORS = 4
 TENSORBOARD_PORT = 6006
+LOGS = Path("logs")
 # A rollout that takes little longer than the bare physics has nothing left to win.
 NEAR_PHYSICS = 0.75
 
@@ -201,6 +203,15 @@ def _do_nothing() -> None:
     pass
 
 
+def _actors() -> Iterator[Line]:
+    usable = native.load().available_cpus()
+    if usable < ENOUGH_FOR_ACTORS:
+        yield Line(OK, f"{usable} processors are busy with one process: n_actors gains little (docs/procgen.md)")
+        return
+    remedy = "no faster? Fewer of them, or a larger batch_size; sb3-hrl compare shows both (time/bottleneck: who waits)"
+    yield Line(OK, f"{usable} processors have room for -params n_actors:{usable // 2}; {remedy}")
+
+
 def _gpu() -> Iterator[Line]:
     import torch as th
 
@@ -283,6 +294,20 @@ def _plots() -> Iterator[Line]:
         yield Line(OK, f"rliable {version('rliable')}")
 
 
+def _runs() -> Iterator[Line]:
+    from sb3_hrl.experiments.runs import latest_runs
+
+    try:
+        runs = latest_runs(LOGS)
+        model = runs[0].model_file()
+    except UsageError as error:
+        yield Line(NOTE, str(error))
+        return
+    yield Line(
+        OK, f"{len(runs)} in {LOGS}; the latest has {model}: sb3-hrl evaluate (slow? Fewer --n-episodes, --num-threads 1)"
+    )
+
+
 def _tensorboard() -> Iterator[Line]:
     with socket.socket() as probe:
         is_taken = probe.connect_ex(("127.0.0.1", TENSORBOARD_PORT)) == 0
@@ -308,9 +333,11 @@ CHECKS: dict[str, Callable[[], Iterator[Line]]] = {
     "memory": _memory,
     "disk": _disk,
     "processes": _processes,
+    "actors": _actors,
     "gpu": _gpu,
     "rendering": _rendering,
     "procgen": _procgen,
     "plots": _plots,
+    "runs": _runs,
     "tensorboard": _tensorboard,
 }

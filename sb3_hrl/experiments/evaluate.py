@@ -3,6 +3,7 @@
 import argparse
 import inspect
 import json
+import pickle
 import time
 from collections.abc import Container, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 import rl_zoo3.import_envs  # noqa: F401 (registers environments)
+import torch as th
 from rl_zoo3.utils import ALGOS, create_test_env, get_saved_hyperparams
 from scipy.stats import bootstrap
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -53,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of environments and actions (default: 0, as enjoy)")
     text = f"environments side by side (default: {DEFAULT_N_ENVS}; 1 plays the episodes of enjoy)"
     parser.add_argument("--n-envs", type=positive, default=DEFAULT_N_ENVS, metavar="N", help=text)
+    parser.add_argument("--num-threads", type=positive, metavar="N", help="of torch (default: its own choice)")
     parser.add_argument("--device", default="auto", help="cpu, cuda, ... (default: auto)")
     parser.add_argument("-f", "--log-folder", type=Path, default=Path("logs"), help="where runs lie (default: logs)")
     parser.add_argument("--video", type=Path, metavar="FILE.mp4", help="film the first episode")
@@ -106,6 +109,8 @@ def run(args: argparse.Namespace) -> int:
     for option, file in (("--video", args.video), ("--film", args.film)):
         if file is not None and not file.absolute().parent.is_dir():
             raise UsageError(f"{option}: there is no folder {file.absolute().parent}")
+    if args.num_threads is not None:
+        th.set_num_threads(args.num_threads)
     settings = _level_settings(subject, None if args.env_kwargs is None else dict(args.env_kwargs))
     model: BaseAlgorithm | None = None
     print(f"{RULE}\nEvaluating {subject.algo} on {subject.env_id}\n{RULE}\nModel: {subject.model_file}")
@@ -223,6 +228,7 @@ def make_env(subject: Subject, n_envs: int, seed: int, env_kwargs: Mapping[str, 
     hyperparams: dict[str, Any] = {"normalize": False}
     stats_path = None
     if subject.run is not None:
+        _check_saved(subject.run)
         hyperparams, stats_path = get_saved_hyperparams(str(subject.run.params_folder), test_mode=True)
         # What the environment's arguments are is decided by now.
         for key in ("env_kwargs", "eval_env_kwargs"):
@@ -241,6 +247,19 @@ def make_env(subject: Subject, n_envs: int, seed: int, env_kwargs: Mapping[str, 
         )
     except (TypeError, ValueError, AssertionError) as error:
         raise UsageError(f"{subject.env_id} cannot be made with {kwargs} and the run's wrappers: {error}") from None
+
+
+def _check_saved(run: Run) -> None:
+    """What the zoo reads of a run is whole."""
+    config, statistics = run.params_folder / "config.yml", run.params_folder / "vecnormalize.pkl"
+    if config.is_file() and not run.hyperparams:
+        raise UsageError(f"{config} cannot be read: take it from a whole copy of the run")
+    try:
+        if statistics.is_file():
+            pickle.loads(statistics.read_bytes())
+    except Exception as error:
+        reason = type(error).__name__
+        raise UsageError(f"{statistics} cannot be read ({reason}): take it from a whole copy of the run") from None
 
 
 def load_model(subject: Subject, env: VecEnv, seed: int, device: str) -> BaseAlgorithm:

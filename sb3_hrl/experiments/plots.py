@@ -58,7 +58,8 @@ def draw(panels: Sequence["Panel"], file: Path, title: str, legend: str) -> None
                 plot.set_ylim(bottom=0)
             plot.grid(alpha=0.3)
         handles, names = axes.flat[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=min(4, max(1, len(names))), frameon=False)
+        options = {"ncols": min(4, max(1, len(names))), "handlelength": 3.5, "frameon": False}  # long enough to see the dashes
+        figure.legend(handles, names, loc="outside lower center", **options)
         figure.suptitle(f"{title}\n{legend}" if legend else title, fontsize=12)
         figure.savefig(file, dpi=110)
         plt.close(figure)

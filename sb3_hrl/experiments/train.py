@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,19 +17,20 @@ import rl_zoo3.import_envs
 import rl_zoo3.train
 import yaml
 from rl_zoo3.utils import ALGOS
+from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from tqdm import tqdm
 
-from sb3_hrl.checkpoint import find
+from sb3_hrl.checkpoint import find, resumable
 from sb3_hrl.errors import UsageError
 from sb3_hrl.experiments.metrics import CONFIG, SUMMARY
 from sb3_hrl.experiments.options import count, key_value
 from sb3_hrl.experiments.runs import read_json
 from sb3_hrl.experiments.timed import ENDLESS, train_for
 from sb3_hrl.registry import suggest
-from sb3_hrl.zoo.manager import PluginExperimentManager, clear_errors
-from sb3_hrl.zoo.validation import check_config
+from sb3_hrl.zoo.manager import PluginExperimentManager
+from sb3_hrl.zoo.validation import HYPERPARAMS
 
 RULE = "=" * 70
 
@@ -144,11 +145,16 @@ def _train_seeds(args: argparse.Namespace, zoo_args: Sequence[str]) -> int:
 
 
 def _train(algo: str, env_id: str, zoo_args: Sequence[str], options: Options) -> int:
-    """``python -m rl_zoo3.train``, its experiment manager replaced."""
+    """``python -m rl_zoo3.train``, its experiment manager replaced; SB3's PPO and A2C can go on exactly, as ours can."""
     defaults = [] if {"--verbose"} & set(zoo_args) else ["--verbose", "0"]  # the screen is for the bar
-    with _replaced(rl_zoo3.train, "ExperimentManager", partial(RunManager.from_zoo, options)):
-        with _replaced(sys, "argv", ["sb3-hrl train", *defaults, *zoo_args, "--algo", algo, "--env", env_id]):
-            rl_zoo3.train.train()
+    stock = ALGOS[algo]
+    with ExitStack() as stack:
+        stack.enter_context(_replaced(rl_zoo3.train, "ExperimentManager", partial(RunManager.from_zoo, options)))
+        stack.enter_context(_replaced(sys, "argv", ["sb3-hrl train", *defaults, *zoo_args, "--algo", algo, "--env", env_id]))
+        if stock in (PPO, A2C):
+            stack.callback(ALGOS.__setitem__, algo, stock)
+            ALGOS[algo] = resumable(stock)
+        rl_zoo3.train.train()
     return 0
 
 
@@ -188,17 +194,10 @@ class RunManager(PluginExperimentManager):
             manager.tensorboard_log = os.path.join(manager.save_path, "tensorboard")
         return manager
 
-    @property
-    def is_recorded(self) -> bool:
-        return not self.optimize_hyperparameters
-
-    def read_hyperparameters(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        if not self.is_plugin:
-            with clear_errors():
-                overrides = self.custom_hyperparams
-                env_id = self.env_name.gym_id
-                check_config(self.config, env_id, ALGOS[self.algo], is_atari=self._is_atari, overrides=overrides)
-        return super().read_hyperparameters()
+    def _find_hyperparams(self, config: str | None) -> Path:
+        # What plug-ins have, stock algorithms have here as well, with the zoo's own file.
+        ours = super()._find_hyperparams(config)
+        return ours or (Path(self.config) if config is None else HYPERPARAMS / f"{self.algo}.yml")
 
     def create_callbacks(self) -> None:
         super().create_callbacks()
@@ -241,8 +240,11 @@ class RunProgressBar(BaseCallback):
 
     @property
     def _done(self) -> float:
-        is_timed = self._recorder.duration_seconds is not None
-        return min(self._recorder.training_seconds, self._recorder.duration_seconds) if is_timed else self.num_timesteps
+        # Never more than all: tqdm gives its total up then, and cannot write it any more.
+        seconds = self._recorder.duration_seconds
+        if seconds is not None:
+            return min(self._recorder.training_seconds, seconds)
+        return min(self.num_timesteps, self.model._total_timesteps)
 
     def _on_step(self) -> bool:
         if time.monotonic() >= self._next and self._bar is not None:

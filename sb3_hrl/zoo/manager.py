@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from sb3_hrl.actors import ActorVecEnv
 from sb3_hrl.checkpoint import Checkpointer, CheckpointError, Resumable, UntrustedError, check, compare_with
 from sb3_hrl.checkpoint.archive import remove_torn
 from sb3_hrl.errors import MissingExtraError, PluginError
-from sb3_hrl.experiments.metrics import RunRecorder, write_config
+from sb3_hrl.experiments.metrics import METRICS, RunRecorder, write_config
 from sb3_hrl.extras import check_extra
 from sb3_hrl.registry import get_spec
 from sb3_hrl.vec_env.recipe import monitor_folder
@@ -221,6 +222,9 @@ class PluginExperimentManager(ExperimentManager):
             self.save_freq = 0  # the zoo's callback would save in the middle of an iteration
         super().create_callbacks()
         if self.is_recorded:
+            earlier = Path(self.trained_agent).parent / METRICS
+            if self.resumed and earlier.is_file():
+                shutil.copy(earlier, self.save_path)  # the curve begins where the run did; the recorder cuts it here
             settings = {"env": self.env_name.gym_id, "seed": self.seed}
             self.recorder = RunRecorder(Path(self.save_path), settings, self.duration_seconds)
             self.callbacks.append(self.recorder)
@@ -252,7 +256,8 @@ class PluginExperimentManager(ExperimentManager):
             except ValueError as error:  # other spaces, other muscles
                 raise ConfigError(f"error: -i {self.trained_agent}: {error}") from error
         if self.resumed:
-            print(f"Continuing at step {model.num_timesteps} of {self.n_timesteps}")
+            total = f" of {self.n_timesteps}" if self.duration_seconds is None else ""
+            print(f"Continuing at step {model.num_timesteps}{total}")
             for difference in compare_with(model, self.resumed):
                 print(f"  different: {difference}")
             model.continues_run = True

@@ -331,7 +331,10 @@ def _check_key(key: Any, hyperparams: Mapping[str, Any], algorithm: type) -> Ite
         option = _ZOO_ARGUMENTS[key]
         yield Problem(None, f"{key!r} is passed by rl_zoo3 itself{f', use {option} on the command line' if option else ''}")
     elif key not in expected:
-        yield Problem(None, f"unknown key {show(key)}{suggest(key, expected) if isinstance(key, str) else ''}")
+        nearest = suggest(key, expected) if isinstance(key, str) else ""
+        if key == "n_actors":
+            nearest = "; --algo hppo, which is PPO, and impala have actors"
+        yield Problem(None, f"unknown key {show(key)}{nearest}")
     elif key == "policy":
         try:
             _get_policy(value, algorithm)

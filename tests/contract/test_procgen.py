@@ -1,9 +1,7 @@
 """What SB3 expects of a VecEnv, asked of Procgen's batch and of its single environments in a DummyVecEnv alike."""
 
-import csv
-import json
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +12,22 @@ from sb3_contrib import RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.monitor import Monitor, load_results
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecNormalize
 
 from sb3_hrl.hppo import HPPO
 from sb3_hrl.wrappers import ActionHold
 from sb3_hrl_plugins.procgen import GAMES
 from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv
+from tests.contract.vec_env_contract import (
+    Make,
+    check_monitor_files,
+    check_nothing_is_overwritten,
+    check_seeds,
+)
 
 N_ENVS = 3
 NO_OP = 4
-Make = Callable[..., Any]
 
 
 @pytest.fixture(params=[DummyVecEnv, ProcgenVecEnv], ids=["dummy", "batch"])
@@ -46,14 +49,6 @@ def _actions(seed: int = 0, n_envs: int = N_ENVS) -> Iterator[np.ndarray]:
     rng = np.random.default_rng(seed)
     while True:
         yield rng.integers(0, 15, n_envs)
-
-
-def _step_until_done(venv: VecEnv, max_steps: int = 600) -> tuple[Any, int]:
-    for _, actions in zip(range(max_steps), _actions(), strict=False):
-        results = venv.step(actions)
-        if results[2].any():
-            return results, int(np.flatnonzero(results[2])[0])
-    raise AssertionError("no environment ended")
 
 
 def test_shapes_and_types(make: Make) -> None:
@@ -103,14 +98,7 @@ def test_procgen_s_time_limit_is_a_truncation(make: Make) -> None:
 
 
 def test_seeds(make: Make) -> None:
-    first, second, other = make(seed=7), make(seed=7), make(seed=8)
-    obs = first.reset()
-    assert np.array_equal(obs, second.reset())
-    assert not np.array_equal(obs, other.reset())
-    assert not np.array_equal(obs[0], obs[1])  # each environment has its own
-    assert not np.array_equal(first.reset(), obs)  # a seed is used once
-    first.seed(7)
-    assert np.array_equal(first.reset(), obs)
+    check_seeds(make)
 
 
 def test_a_reset_may_come_early(make: Make) -> None:
@@ -131,12 +119,7 @@ def test_a_reset_may_come_early(make: Make) -> None:
 def test_the_next_step_overwrites_nothing(make: Make) -> None:
     venv = make("bossfight", seed=0)
     venv.reset()
-    (obs, rewards, dones, infos), index = _step_until_done(venv)
-    kept = pickle.loads(pickle.dumps((obs, rewards, dones, infos[index]["terminal_observation"])))
-    for _, actions in zip(range(60), _actions(1), strict=False):
-        venv.step(actions)
-    for before, after in zip(kept, (obs, rewards, dones, infos[index]["terminal_observation"]), strict=True):
-        assert np.array_equal(before, after)
+    check_nothing_is_overwritten(venv, _actions(), 600)
 
 
 def test_attributes_and_methods_by_index(make: Make) -> None:
@@ -167,21 +150,7 @@ def test_env_is_wrapped(make: Make) -> None:
 
 def test_monitor_files(make: Make, tmp_path: Path) -> None:
     venv = make("bossfight", seed=0, monitor_dir=str(tmp_path), monitor_kwargs={"info_keywords": ("is_success", "level_seed")})
-    venv.reset()
-    expected: list[list[dict[str, Any]]] = [[] for _ in range(N_ENVS)]
-    for _, actions in zip(range(300), _actions(), strict=False):
-        for index, info in enumerate(venv.step(actions)[3]):
-            if "episode" in info:
-                expected[index].append(info["episode"])
-    venv.close()
-    for index in range(N_ENVS):
-        with open(tmp_path / f"{index}.monitor.csv") as file:
-            assert json.loads(file.readline()[1:])["env_id"] == "procgen-bossfight-v0"
-            rows = list(csv.DictReader(file))
-        assert expected[index]
-        assert [float(row["r"]) for row in rows] == [episode["r"] for episode in expected[index]]
-        assert [int(row["level_seed"]) for row in rows] == [episode["level_seed"] for episode in expected[index]]
-    assert len(load_results(str(tmp_path))) == sum(map(len, expected))
+    check_monitor_files(venv, _actions(), 300, tmp_path, "level_seed")
 
 
 def test_the_usual_wrappers(make: Make) -> None:

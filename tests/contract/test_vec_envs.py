@@ -1,7 +1,5 @@
 """What SB3 expects of a VecEnv, asked of Dummy, Subproc and Native alike."""
 
-import csv
-import json
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +12,7 @@ from sb3_contrib import TQC, TRPO, RecurrentPPO
 from stable_baselines3 import A2C, PPO, SAC
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.monitor import Monitor, load_results
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecCheckNan, VecEnv, VecFrameStack, VecNormalize
 
 from sb3_hrl.errors import NativeError
@@ -22,10 +20,15 @@ from sb3_hrl.hppo import HPPO
 from sb3_hrl.vec_env import NativeVecEnv, native
 from sb3_hrl.vec_env.native_vec_env import MAX_UNSTABLE_IN_A_ROW
 from sb3_hrl.wrappers import ActionHold
+from tests.contract.vec_env_contract import (
+    Make,
+    check_monitor_files,
+    check_nothing_is_overwritten,
+    check_seeds,
+    step_until_done,
+)
 
 N_ENVS = 3
-# Any, and not VecEnv: its observations may be dicts to a type checker.
-Make = Callable[..., Any]
 
 
 @pytest.fixture(params=[DummyVecEnv, SubprocVecEnv, NativeVecEnv], ids=["dummy", "subproc", "native"])
@@ -50,13 +53,8 @@ def _actions(venv: VecEnv, seed: int = 0) -> Iterator[np.ndarray]:
         yield rng.uniform(space.low, space.high, size=(venv.num_envs, *space.shape)).astype(np.float32)
 
 
-def _step_until_done(venv: VecEnv, max_steps: int = 300) -> tuple[Any, int]:
-    """Step until the first environment ends; the step's results and the index of that environment."""
-    for _, actions in zip(range(max_steps), _actions(venv), strict=False):
-        results = venv.step(actions)
-        if results[2].any():
-            return results, int(np.flatnonzero(results[2])[0])
-    raise AssertionError("no environment ended")
+def _step_until_done(venv: VecEnv) -> tuple[Any, int]:
+    return step_until_done(venv, _actions(venv), 300)
 
 
 def test_shapes_and_types(make: Make) -> None:
@@ -116,14 +114,7 @@ def test_termination_wins_over_truncation(make: Make) -> None:
 
 
 def test_seeds(make: Make) -> None:
-    first, second, other = make(seed=7), make(seed=7), make(seed=8)
-    obs = first.reset()
-    assert np.array_equal(obs, second.reset())
-    assert not np.array_equal(obs, other.reset())
-    assert not np.array_equal(obs[0], obs[1])  # each environment has its own
-    assert not np.array_equal(first.reset(), obs)  # a seed is used once
-    first.seed(7)
-    assert np.array_equal(first.reset(), obs)
+    first, second = check_seeds(make)
     # Also the resets inside an episode's last step follow from the seed.
     for _, actions in zip(range(100), _actions(first), strict=False):
         left, right = first.step(actions), second.step(actions)
@@ -133,12 +124,7 @@ def test_seeds(make: Make) -> None:
 def test_the_next_step_overwrites_nothing(make: Make) -> None:
     venv = make(seed=0)
     venv.reset()
-    (obs, rewards, dones, infos), index = _step_until_done(venv)
-    kept = pickle.loads(pickle.dumps((obs, rewards, dones, infos[index]["terminal_observation"])))
-    for _, actions in zip(range(60), _actions(venv, seed=1), strict=False):
-        venv.step(actions)
-    for before, after in zip(kept, (obs, rewards, dones, infos[index]["terminal_observation"]), strict=True):
-        assert np.array_equal(before, after)
+    check_nothing_is_overwritten(venv, _actions(venv), 300)
 
 
 def test_attributes_and_methods_by_index(make: Make) -> None:
@@ -182,22 +168,7 @@ def test_reset_infos(make: Make) -> None:
 
 def test_monitor_files(make: Make, tmp_path: Path) -> None:
     venv = make(seed=0, monitor_dir=str(tmp_path), monitor_kwargs={"info_keywords": ("x_position",)})
-    venv.reset()
-    expected: list[list[dict[str, Any]]] = [[] for _ in range(N_ENVS)]
-    for _, actions in zip(range(200), _actions(venv), strict=False):
-        for index, info in enumerate(venv.step(actions)[3]):
-            if "episode" in info:
-                expected[index].append(info["episode"])
-    venv.close()
-    for index in range(N_ENVS):
-        with open(tmp_path / f"{index}.monitor.csv") as file:
-            assert json.loads(file.readline()[1:])["env_id"]
-            rows = list(csv.DictReader(file))
-        assert expected[index]
-        assert [float(row["r"]) for row in rows] == [episode["r"] for episode in expected[index]]
-        assert [int(row["l"]) for row in rows] == [episode["l"] for episode in expected[index]]
-        assert [float(row["x_position"]) for row in rows] == [episode["x_position"] for episode in expected[index]]
-    assert len(load_results(str(tmp_path))) == sum(map(len, expected))
+    check_monitor_files(venv, _actions(venv), 200, tmp_path, "x_position")
 
 
 def test_the_usual_wrappers(make: Make) -> None:

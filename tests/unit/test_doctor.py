@@ -1,7 +1,9 @@
 """``sb3-hrl doctor`` finds what is wrong, and says what to do."""
 
+import re
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +58,27 @@ def test_scarce(
     line = _only(check)
     assert line.status == FIX
     assert remedy in line.text
+
+
+def test_actors_need_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "ENOUGH_FOR_ACTORS", 10**6)
+    assert "n_actors gains little" in _only(doctor._actors).text
+    monkeypatch.setattr(doctor, "ENOUGH_FOR_ACTORS", 1)
+    assert re.search(r"-params n_actors:\d+; no faster\?", _only(doctor._actors).text)
+
+
+def test_the_latest_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert _only(doctor._runs).text.startswith("there is no run in logs; name one, or train first")
+    params = tmp_path / "logs/ppo/CartPole-v1_1/CartPole-v1"
+    params.mkdir(parents=True)
+    (params / "args.yml").write_text("algo: ppo\nenv: CartPole-v1\n")
+    line = _only(doctor._runs)
+    assert (line.status, "has no model yet" in line.text) == (NOTE, True)
+    (params.parent / "CartPole-v1.zip").touch()
+    line = _only(doctor._runs)
+    assert line.status == OK
+    assert line.text.startswith("1 in logs; the latest has logs/ppo/CartPole-v1_1/CartPole-v1.zip")
 
 
 def test_a_native_module_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:

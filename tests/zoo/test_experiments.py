@@ -80,15 +80,45 @@ def test_a_timed_run_leaves_everything(runs: Path) -> None:
 
 
 def test_the_summary_is_printed(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = ["train", "--algo", "ppo", *CARTPOLE, "-n", "128", "--seed", "3", "--output-dir", "printed", *QUICK]
+    # A hundred steps end with the rollout that they are part of.
+    line = ["train", "--algo", "ppo", *CARTPOLE, "-n", "100", "--seed", "3", "--output-dir", "printed", *QUICK]
     assert main(line) == 0
     out, err = capsys.readouterr()
     assert "TRAINING SUMMARY" in out
     assert "Total Timesteps: 128\nTotal Updates: 2\n" in out
     assert re.search(r"Initial Reward: [\d.]+ ± [\d.]+\n", out)
     assert re.search(r"Peak Memory: \d+\.\d\d GB", out)  # of this process: other tests have used some
-    assert re.search(r"128/128 steps \[.*step 128, update 2, FPS [\d,]+, reward [\d.]+\]", err)  # the bar
+    assert re.search(r"100/100 steps \[.*step 128, update 2, FPS [\d,]+, reward [\d.]+\]", err)  # the bar
     assert PPO.load("printed/CartPole-v1.zip").training_seconds > 0  # type: ignore[attr-defined]
+
+
+def test_a_file_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stock algorithm has what plug-ins have: numbers such as 1e-3, and arguments of the environment for evaluation."""
+    monkeypatch.chdir(tmp_path)
+    section = {
+        "n_timesteps": "6.4e1",
+        "policy": "MlpPolicy",
+        "n_steps": 32,
+        "learning_rate": "1e-3",
+        "eval_env_kwargs": {"g": 5.0},
+    }
+    (tmp_path / "own.yml").write_text(yaml.safe_dump({"Pendulum-v1": section}).replace("'", ""))
+    options = ["-conf", "own.yml", "--seed", "1", "--output-dir", "own", "--eval-freq", "-1"]
+    assert main(["train", "--algo", "a2c", "--env", "Pendulum-v1", *options]) == 0
+    config = yaml.safe_load((tmp_path / "own/config.yaml").read_text())
+    assert (config["n_timesteps"], config["hyperparams"]["learning_rate"]) == (64, 1e-3)
+    assert config["eval_env_kwargs"] == {"g": 5.0}
+
+
+def test_a_stock_run_goes_on(runs: Path) -> None:
+    assert main(["train", "--resume", "ppo/seed_1", "-n", "640", "--output-dir", "longer"]) == 0
+    summary = json.loads((runs / "longer" / SUMMARY).read_text())
+    assert (summary["algorithm"], summary["seed"], summary["total_timesteps"], summary["total_updates"]) == ("PPO", 1, 640, 10)
+    # Its curve is that of the run it continues, and what came since.
+    steps, before = ([metric.step for metric in read_metrics(Path(run) / METRICS)[0]] for run in ("longer", "ppo/seed_1"))
+    assert steps == sorted(set(steps))
+    assert steps[: len(before)] == before != steps
+    assert steps[-1] == 640
 
 
 def test_seeds_are_runs_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,6 +192,12 @@ def test_plain_zoo_runs_of_ours_are_recorded(trained: Path) -> None:
         ("train --conf-file nothing.yml", "nothing.yml"),
         ("evaluate nowhere", "there is no nowhere; runs lie in the log folder"),
         ("evaluate nowhere.zip", "there is no nowhere.zip"),
+        (
+            "train --env Pendulum-v1 -params n_actors:2",
+            "unknown key 'n_actors'; --algo hppo, which is PPO, and impala have actors",
+        ),
+        ("evaluate torn_config --n-episodes 1", "torn_config/CartPole-v1/config.yml cannot be read"),
+        ("evaluate torn_statistics --n-episodes 1", "torn_statistics/CartPole-v1/vecnormalize.pkl cannot be read"),
         ("evaluate empty", "empty is empty: expected a folder that a training left"),
         ("evaluate no_run", "no_run is no run"),
         ("evaluate no_run/broken.zip --env CartPole-v1", "is no saved model that can be read"),
@@ -187,6 +223,9 @@ def test_bad_input_writes_nothing(runs: Path, line: str, message: str, capsys: p
     for name, env_id in (("other", "Pendulum-v1"), ("bare", "CartPole-v1")):
         (runs / name / env_id).mkdir(parents=True, exist_ok=True)
         (runs / name / env_id / "args.yml").write_text(f"algo: ppo\nenv: {env_id}\n")
+    for name, file in (("torn_config", "config.yml"), ("torn_statistics", "vecnormalize.pkl")):
+        shutil.copytree(runs / "logs/a2c/CartPole-v1_1", runs / name, dirs_exist_ok=True)
+        (runs / name / "CartPole-v1" / file).write_text("{")
     before = sorted(runs.rglob("*"))
     try:
         code = main(line.split())

@@ -1,9 +1,12 @@
 """Procgen in the zoo: train, evaluate on unseen levels, look at the result; and the zoo's own algorithms with our entries."""
 
+import json
+import re
 from pathlib import Path
 
 import yaml
 
+from sb3_hrl.experiments.cli import main
 from tests.zoo.conftest import read_video, run_zoo
 
 COINRUN = ["--env", "procgen-coinrun-v0", "--seed", "0"]
@@ -20,7 +23,17 @@ def test_a_run_and_what_is_made_of_it(tmp_path: Path) -> None:
     assert saved["eval_env_kwargs"] == {"distribution_mode": "easy"}
     # One file for each environment, from the batch: the first one was closed, and wrote none of its own.
     assert len(list(run.glob("*.monitor.csv"))) == 4
-    run_zoo("enjoy", "--algo", "hppo", "--env", "procgen-coinrun-v0", "-f", "logs", "-n", "20", "--no-render", cwd=tmp_path)
+    options = ["-f", "logs", "-n", "700", "--no-render", "--stochastic", "--seed", "2", "--num-threads", "1"]
+    process = run_zoo("enjoy", "--algo", "hppo", "--env", "procgen-coinrun-v0", *options, cwd=tmp_path)
+    lengths = [int(text) for text in re.findall(r"Episode Length (\d+)", process.stdout)]
+    assert len(lengths) >= 2
+    # The same episodes, on levels that the training did not see; and those of the training.
+    assert main(["evaluate", str(run), "--n-episodes", str(len(lengths)), "--n-envs", "1", "--seed", "2"]) == 0
+    evaluations = json.loads((run / "evaluation.json").read_text())["evaluations"]
+    assert evaluations["unseen levels"]["lengths"] == lengths != evaluations["training levels"]["lengths"]
+    assert evaluations["training levels"]["env_kwargs"]["num_levels"] == 200
+    rewards = evaluations["unseen levels"]["rewards"]
+    assert [reward == 10 for reward in rewards] == evaluations["unseen levels"]["successes"]
     run_zoo("record_video", "--algo", "hppo", "--env", "procgen-coinrun-v0", "-f", "logs", "-n", "12", cwd=tmp_path)
     (video,) = run.glob("videos/*.mp4")
     frames = read_video(video)
