@@ -228,7 +228,9 @@ def make_env(subject: Subject, n_envs: int, seed: int, env_kwargs: Mapping[str, 
     hyperparams: dict[str, Any] = {"normalize": False}
     stats_path = None
     if subject.run is not None:
-        _check_saved(subject.run)
+        config = subject.run.params_folder / "config.yml"
+        if config.is_file() and not subject.run.hyperparams:
+            raise UsageError(f"{config} cannot be read: take it from a whole copy of the run")
         hyperparams, stats_path = get_saved_hyperparams(str(subject.run.params_folder), test_mode=True)
         # What the environment's arguments are is decided by now.
         for key in ("env_kwargs", "eval_env_kwargs"):
@@ -245,21 +247,12 @@ def make_env(subject: Subject, n_envs: int, seed: int, env_kwargs: Mapping[str, 
             env_kwargs=kwargs,
             vec_env_cls=DummyVecEnv,
         )
+    except (pickle.UnpicklingError, EOFError) as error:  # by the zoo, of its vecnormalize.pkl
+        raise UsageError(
+            f"{stats_path}/vecnormalize.pkl cannot be read ({error}): take it from a whole copy of the run"
+        ) from None
     except (TypeError, ValueError, AssertionError) as error:
         raise UsageError(f"{subject.env_id} cannot be made with {kwargs} and the run's wrappers: {error}") from None
-
-
-def _check_saved(run: Run) -> None:
-    """What the zoo reads of a run is whole."""
-    config, statistics = run.params_folder / "config.yml", run.params_folder / "vecnormalize.pkl"
-    if config.is_file() and not run.hyperparams:
-        raise UsageError(f"{config} cannot be read: take it from a whole copy of the run")
-    try:
-        if statistics.is_file():
-            pickle.loads(statistics.read_bytes())
-    except Exception as error:
-        reason = type(error).__name__
-        raise UsageError(f"{statistics} cannot be read ({reason}): take it from a whole copy of the run") from None
 
 
 def load_model(subject: Subject, env: VecEnv, seed: int, device: str) -> BaseAlgorithm:
