@@ -11,6 +11,7 @@ hppo_qp        joint targets, exact programme instead of the network: what the n
 hppo_frozen    joint targets, a network that only saw random poses
 hppo_torque    joint targets, the wanted torques applied without muscles: what the joint targets alone give
 ppo_muscles    SB3's PPO on the activations of the same body
+ppo_muscles_normalized  the same with normalised observations and rewards, also where hppo has none
 sac_muscles    SB3's SAC on the same, one gradient step for every four steps of an environment
 sac_muscles_full  the same with SAC's usual one gradient step for every step
 ppo_torque     SB3's PPO on joint torques
@@ -50,13 +51,15 @@ N_EVALUATIONS = 10
 N_EPISODES = {"on the way": 50, "at the end": 100}
 EVAL_SEED = 1_000_000
 SPEEDS = (0.8, 1.0, 1.2, 1.4, 1.6)
-# Method -> algorithm, actuation, and hppo's muscle_kwargs on top of the YAML's, or SAC's own arguments.
+# Method -> algorithm, actuation, and what is its own: hppo's muscle_kwargs on top of the YAML's, whether PPO's environments are
+# normalised, SAC's arguments.
 METHODS: dict[str, tuple[type[BaseAlgorithm], str, dict[str, Any]]] = {
     "hppo": (HPPO, "muscle_hrl", {}),
     "hppo_qp": (HPPO, "muscle_hrl", {"low_level": "qp"}),
     "hppo_frozen": (HPPO, "muscle_hrl", {"is_frozen": True}),
     "hppo_torque": (HPPO, "muscle_hrl", {"low_level": "torque"}),
     "ppo_muscles": (PPO, "muscle_e2e", {}),
+    "ppo_muscles_normalized": (PPO, "muscle_e2e", {"normalize": True}),
     "sac_muscles": (SAC, "muscle_e2e", {"gradient_steps": 4}),
     "sac_muscles_full": (SAC, "muscle_e2e", {"gradient_steps": 16}),
     "ppo_torque": (PPO, "torque", {}),
@@ -189,7 +192,7 @@ def train(method: str, env_id: str, seed: int, n_timesteps: int | None) -> dict[
     """
     hyperparams = read_hyperparams(env_id)
     n_envs, total = hyperparams.pop("n_envs"), int(hyperparams.pop("n_timesteps"))
-    is_normalized = hyperparams.pop("normalize", False)
+    is_normalized = METHODS[method][2].get("normalize", hyperparams.pop("normalize", False))
     total = total if n_timesteps is None else n_timesteps
     env_kwargs = {"actuation": METHODS[method][1]}
     env: VecEnv = NativeVecEnv(env_id, n_envs, env_kwargs=env_kwargs)

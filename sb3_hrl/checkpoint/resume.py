@@ -30,7 +30,9 @@ def find(path: str | Path) -> Path:
     archive.remove_torn(path)
     found = archive.newest(path)
     if found is None:
-        raise FileNotFoundError(f"{path}: the folder has no whole resumable checkpoint (*.zip)")
+        raise FileNotFoundError(
+            f"{path}: the folder has no whole resumable checkpoint (*.zip): train with --save-freq for some"
+        )
     return found
 
 

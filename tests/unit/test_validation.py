@@ -135,6 +135,12 @@ MUTATIONS: list[tuple[str, str, int, str]] = [
     ("gae_lambda: 0.95", "gae_lambda: -0.1", 14, "gae_lambda: expected a number from 0 to 1, got -0.1"),
     # policy
     ("policy: MlpPolicy", "policy: MlpPolcy", 2, f"policy: {POLICIES} 'MlpPolcy', did you mean 'MlpPolicy'?"),
+    (
+        "policy: MlpPolicy",
+        "policy: NatureCnnPolicy",
+        2,
+        f"policy: {POLICIES} 'NatureCnnPolicy'; that is a name of hppo and impala, for others it is sb3_hrl.cnn.NatureCnnPolicy",
+    ),
     ("policy: MlpPolicy", "policy: 3", 2, f"policy: {POLICIES} 3"),
     ("policy: MlpPolicy", "policy:", 2, f"policy: {POLICIES} null"),
     (
