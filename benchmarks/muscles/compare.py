@@ -51,8 +51,8 @@ N_EVALUATIONS = 10
 N_EPISODES = {"on the way": 50, "at the end": 100}
 EVAL_SEED = 1_000_000
 SPEEDS = (0.8, 1.0, 1.2, 1.4, 1.6)
-# Method -> algorithm, actuation, and what is its own: hppo's muscle_kwargs on top of the YAML's, whether PPO's environments are
-# normalised, SAC's arguments.
+# Method -> algorithm, actuation, and what is its own: hppo's muscle_kwargs on top of the YAML's, whether PPO's environments
+# are normalised, SAC's arguments.
 METHODS: dict[str, tuple[type[BaseAlgorithm], str, dict[str, Any]]] = {
     "hppo": (HPPO, "muscle_hrl", {}),
     "hppo_qp": (HPPO, "muscle_hrl", {"low_level": "qp"}),
