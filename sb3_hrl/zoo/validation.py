@@ -447,7 +447,7 @@ def _get_policy(value: Any, algorithm: type) -> Any:
     if not isinstance(value, str) or "." not in value:
         nearest = suggest(value, aliases) if isinstance(value, str) else ""
         if value in ("NatureCnnPolicy", "ImpalaCnnPolicy"):
-            nearest = f"; that is hppo's and impala's name, for others it is sb3_hrl.cnn.{value}"
+            nearest = f"; hppo and impala know that name, others sb3_hrl.cnn.{value}"
         raise ValueError(f"expected one of {', '.join(aliases)}, or a dotted path, got {show(value)}{nearest}")
     policy = _import(import_dotted, value)
     if not isinstance(policy, type):

@@ -139,7 +139,7 @@ MUTATIONS: list[tuple[str, str, int, str]] = [
         "policy: MlpPolicy",
         "policy: NatureCnnPolicy",
         2,
-        f"policy: {POLICIES} 'NatureCnnPolicy'; that is hppo's and impala's name, for others it is sb3_hrl.cnn.NatureCnnPolicy",
+        f"policy: {POLICIES} 'NatureCnnPolicy'; hppo and impala know that name, others sb3_hrl.cnn.NatureCnnPolicy",
     ),
     ("policy: MlpPolicy", "policy: 3", 2, f"policy: {POLICIES} 3"),
     ("policy: MlpPolicy", "policy:", 2, f"policy: {POLICIES} null"),
