@@ -107,7 +107,7 @@ def test_the_number_of_rollout_threads_changes_nothing(straight: tuple[Path, dic
 
 def test_resume_builds_the_environments(straight: tuple[Path, dict[str, str]]) -> None:
     folder, digests = straight
-    for name in ("native, hold", "muscles", "dummy, frames", "PPO"):
+    for name in ("native, hold", "muscles", "dummy, frames", "actors, frames", "actors, Procgen", "PPO"):
         model: Any = resume(find_cuts(folder / name)[-1])
         run = RUNS[name]
         used = callbacks(run)
