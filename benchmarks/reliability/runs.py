@@ -61,6 +61,10 @@ def _actors(env_id: str, vec_env_wrapper: Any = None) -> VecEnv:
 
 
 RUNS: dict[str, Run] = {
+    # First, so that the fork server imports what actors need: SubprocVecEnvs use the same one.
+    "actors": Run(lambda: _held(ActorVecEnv), kwargs={"n_actors": 2}),
+    "actors, frames": Run(lambda: VecFrameStack(_actors("Pendulum-v1"), 3), kwargs={"n_actors": 2}),
+    "actors, Procgen": Run(lambda: _actors("procgen-coinrun-v0", procgen), kwargs={"n_actors": 2}, policy="NatureCnnPolicy"),
     "native": Run(lambda: NativeVecEnv("Hopper-v5", 4)),
     "native, hold": Run(lambda: NativeVecEnv("Hopper-v5", 4, hold=HOLD)),
     "native, gSDE": Run(lambda: NativeVecEnv("Hopper-v5", 4), kwargs={"use_sde": True}),
@@ -76,9 +80,6 @@ RUNS: dict[str, Run] = {
     "PPO": Run(lambda: make_vec_env("Pendulum-v1", 2), PPO),
     "IMPALA": Run(lambda: NativeVecEnv("Hopper-v5", 4), IMPALA),
     "IMPALA, Procgen": Run(lambda: ProcgenVecEnv("procgen-coinrun-v0", 4), IMPALA, policy="NatureCnnPolicy"),
-    "actors": Run(lambda: _held(ActorVecEnv), kwargs={"n_actors": 2}),
-    "actors, frames": Run(lambda: VecFrameStack(_actors("Pendulum-v1"), 3), kwargs={"n_actors": 2}),
-    "actors, Procgen": Run(lambda: _actors("procgen-coinrun-v0", procgen), kwargs={"n_actors": 2}, policy="NatureCnnPolicy"),
     "A2C": Run(lambda: make_vec_env("CartPole-v1", 2), A2C),
 }
 N_STEPS, N_ITERATIONS = 24, 7
