@@ -85,6 +85,9 @@ def test_a_run_goes_on_exactly(straight: Path) -> None:
     assert archive.read(runs[1] / "Hopper-v5.zip").metadata["resumed_from"][0]["num_timesteps"] == 256
     assert sorted(path.name for path in (straight / "tb/Hopper-v5").iterdir()) == ["HPPO_1", "HPPO_2"]
     assert archive.read(runs[0] / "best_model.zip").metadata["kind"] == "inference"
+    for name in ("best_model", "Hopper-v5", "rl_model_256_steps"):
+        beside = (runs[0] / f"{name}.metadata.yaml").read_bytes()
+        assert beside == archive.read(runs[0] / f"{name}.zip").members["metadata.yaml"]
 
 
 def test_differences_are_listed(straight: Path) -> None:
@@ -94,11 +97,15 @@ def test_differences_are_listed(straight: Path) -> None:
 
 
 def test_what_cannot_go_on_is_refused_before_anything_is_made(straight: Path) -> None:
-    end = "logs/hppo/Hopper-v5_1/Hopper-v5.zip"
+    end, cut = "logs/hppo/Hopper-v5_1/Hopper-v5.zip", "logs/hppo/Hopper-v5_1/rl_model_256_steps.zip"
+    others = "".join(CONFIG.replace("Hopper-v5", name) for name in ("Ant-v5", "MuscleArmReach-v0"))
+    (straight / "own.yml").write_text(CONFIG + others)
     for options, message in (
         (["-i", end], "it has 512 steps already, so there is nothing left of 512: give a larger total with -n"),
         (["-i", "bad.zip"], "bad.zip: the file is truncated"),
         (["-i", "ppo.zip"], "ppo.zip: it is of stable_baselines3.ppo.ppo:PPO, not of --algo hppo"),
+        (["-i", cut, "--env", "Ant-v5"], f"error: -i {cut}: Observation spaces do not match: Box(-inf, inf, (11,), float64)"),
+        (["-i", cut, "--env", "MuscleArmReach-v0"], f"error: -i {cut}: "),
     ):
         (straight / "bad.zip").write_bytes((straight / end).read_bytes()[:2000])
         code = (
