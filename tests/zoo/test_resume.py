@@ -15,9 +15,7 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_hrl.checkpoint import archive, newest
-from sb3_hrl.checkpoint.snapshot import read_state
-from sb3_hrl.checkpoint.tree import pack
-from tests.zoo.conftest import run_zoo
+from tests.zoo.conftest import assert_same_end, run_zoo
 
 CONFIG = """\
 Hopper-v5:
@@ -58,18 +56,6 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cwd
 
 
-def _assert_same_end(left: Path, right: Path, has_same_callbacks: bool = True) -> None:
-    first, second = archive.read(left), archive.read(right)
-    for name in ("policy.pth", "policy.optimizer.pth"):
-        assert first.members[name] == second.members[name], name
-    states = [read_state(found) for found in (first, second)]
-    for _, resume in states:
-        assert resume is not None
-        if not has_same_callbacks:
-            del resume["callbacks"]
-    assert pack(states[0]) == pack(states[1])
-
-
 def test_a_run_goes_on_exactly(straight: Path) -> None:
     parent = Path("logs/hppo/Hopper-v5_1")
     cut = parent / "rl_model_256_steps.zip"
@@ -77,7 +63,7 @@ def test_a_run_goes_on_exactly(straight: Path) -> None:
     assert "Continuing at step 256 of 512" in process.stdout
     assert "different" not in process.stdout
     runs = straight / parent, straight / "logs/hppo/Hopper-v5_2"
-    _assert_same_end(runs[0] / "Hopper-v5.zip", runs[1] / "Hopper-v5.zip")
+    assert_same_end(runs[0] / "Hopper-v5.zip", runs[1] / "Hopper-v5.zip")
     left, right = (np.load(run / "evaluations.npz") for run in runs)
     assert np.array_equal(left["results"], right["results"])
     assert np.array_equal(left["timesteps"], right["timesteps"])
@@ -209,7 +195,7 @@ def test_the_command_goes_on_with_a_run(straight: Path, tmp_path: Path) -> None:
     process = subprocess.run(again, cwd=tmp_path, check=False, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
     end = straight / "logs/hppo/Hopper-v5_1/Hopper-v5.zip"
-    _assert_same_end(tmp_path / "again/Hopper-v5.zip", end, has_same_callbacks=False)  # there is a progress bar
+    assert_same_end(tmp_path / "again/Hopper-v5.zip", end, has_same_callbacks=False)  # there is a progress bar
     process = subprocess.run([*command, "--resume", "missing"], cwd=tmp_path, check=False, capture_output=True, text=True)
     assert process.returncode == 2
     assert "--resume: missing: there is no such checkpoint or run folder" in process.stderr
