@@ -87,9 +87,9 @@ def _train(name: str, folder: Path, checkpoint: Path | None, save_freq: int = 1,
 
 
 def measure_resume(folder: Path, n_cuts: int = 20) -> dict[str, Any]:
-    """Random cuts of three kinds of runs, each continued in another process."""
+    """Random cuts of several kinds of runs, each continued in another process."""
     draw, result = random.Random(0), {}
-    for name in ("native", "dummy", "muscles"):
+    for name in ("native", "dummy", "muscles", "actors"):
         straight = _in_a_process(_train, name, folder / name, None)
         cuts = [draw.choice(find_cuts(folder / name)) for _ in range(n_cuts)]
         ends = [_in_a_process(_train, name, folder / f"{name} again", cut) for cut in track(cuts, f"resume, {name}")]
