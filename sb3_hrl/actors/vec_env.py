@@ -151,6 +151,7 @@ class ActorVecEnv(VecEnv):
         if self.pool is not None:
             obs = self.pool.reset()
         else:
+            self.actor_states = []  # they are here now
             self._local._seeds, self._local._options = self._seeds, self._options
             obs = self._local.reset()
             self.reset_infos = self._local.reset_infos
