@@ -21,6 +21,7 @@ from typing import Any
 
 import torch as th
 from rich.progress import Progress, track
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.save_util import save_to_zip_file
 from stable_baselines3.common.vec_env import VecNormalize
 
@@ -57,26 +58,41 @@ def _in_a_process(function: Callable[..., Any], *args: Any, kill_after: float | 
         process.join()
 
 
-def _train(name: str, folder: Path, checkpoint: Path | None, save_freq: int = 1) -> tuple[str, int]:
-    """Train to the end, from the beginning or from a checkpoint: digest of the end, and the step of the beginning."""
+class _NoteStep(BaseCallback):
+    """Notes the step in memory that outlives the process."""
+
+    is_internal = True
+
+    def __init__(self, step: Any) -> None:
+        super().__init__()
+        self._step = step
+
+    def _on_step(self) -> bool:
+        self._step.value = self.num_timesteps
+        return True
+
+
+def _train(name: str, folder: Path, checkpoint: Path | None, save_freq: int = 1, step: Any = None) -> str:
+    """Train to the end, from the beginning or from a checkpoint: digest of the end."""
     run = RUNS[name]
     used = callbacks(run, folder)
     checkpointer = used[-1]
     assert isinstance(checkpointer, Checkpointer)
     checkpointer.save_freq = save_freq
     model = make_model(run) if checkpoint is None else load(checkpoint, env=run.make_normalized())
-    start, total = model.num_timesteps, total_timesteps(run, model.n_envs)
-    model.learn(total - start, callback=used, reset_num_timesteps=checkpoint is None)
-    return digest(model, used), start
+    total = total_timesteps(run, model.n_envs) - model.num_timesteps
+    notes = [] if step is None else [_NoteStep(step)]
+    model.learn(total, callback=[*notes, *used], reset_num_timesteps=checkpoint is None)
+    return digest(model, used)
 
 
 def measure_resume(folder: Path, n_cuts: int = 20) -> dict[str, Any]:
-    """Random cuts of three kinds of runs, each continued in another process."""
+    """Random cuts of several kinds of runs, each continued in another process."""
     draw, result = random.Random(0), {}
-    for name in ("native", "dummy", "muscles"):
-        straight, _ = _in_a_process(_train, name, folder / name, None)
+    for name in ("native", "dummy", "muscles", "actors"):
+        straight = _in_a_process(_train, name, folder / name, None)
         cuts = [draw.choice(find_cuts(folder / name)) for _ in range(n_cuts)]
-        ends = [_in_a_process(_train, name, folder / f"{name} again", cut)[0] for cut in track(cuts, f"resume, {name}")]
+        ends = [_in_a_process(_train, name, folder / f"{name} again", cut) for cut in track(cuts, f"resume, {name}")]
         result[name] = f"{sum(end == straight for end in ends)} of {n_cuts} exact"
     return result
 
@@ -84,35 +100,36 @@ def measure_resume(folder: Path, n_cuts: int = 20) -> dict[str, Any]:
 def measure_kills(folder: Path, n_kills: int = 200) -> dict[str, Any]:
     """SIGKILL at random moments of training; each time it goes on from the newest checkpoint. Run follows run."""
     name, draw = "native", random.Random(1)
-    straight, _ = _in_a_process(_train, name, folder / "straight", None)
+    straight = _in_a_process(_train, name, folder / "straight", None)
     start = time.perf_counter()
     _in_a_process(_train, name, folder / "timed", None)
     seconds = time.perf_counter() - start
     save_freq = 2 * 24 * 4  # every second iteration
-    done, ends, n_runs, n_lost = 0, [], 0, []
+    step = _fork.Value("q", lock=False)
+    ends: list[str] = []
+    n_lost: list[int] = []
     with Progress() as progress:
         bar = progress.add_task("kills", total=n_kills)
-        while done < n_kills:
-            run_folder, end, reached = folder / f"run {n_runs}", None, 0
-            n_runs += 1
+        while len(n_lost) < n_kills:
+            run_folder, checkpoint, end = folder / f"run {len(ends)}", None, None
+            step.value = 0
             while end is None:
-                checkpoint = find(run_folder) if list(run_folder.glob("*.zip")) else None
-                begun = 0 if checkpoint is None else int(checkpoint.stem.split("_")[2])
-                n_lost.append(reached - begun)
-                is_enough = done >= n_kills
-                end = _in_a_process(
-                    _train, name, run_folder, checkpoint, save_freq, kill_after=None if is_enough else draw.random() * seconds
-                )
-                reached = max([begun, *(int(path.stem.split("_")[2]) for path in run_folder.glob("*.zip"))])
+                kill_after = draw.random() * seconds if len(n_lost) < n_kills else None
+                end = _in_a_process(_train, name, run_folder, checkpoint, save_freq, step, kill_after=kill_after)
                 if end is None:
-                    done += 1
+                    checkpoint = find(run_folder) if list(run_folder.glob("*.zip")) else None
+                    begun = 0 if checkpoint is None else int(checkpoint.stem.split("_")[2])
+                    n_lost.append(step.value - begun)
+                    step.value = begun
                     progress.advance(bar)
-            ends.append(end[0])
+            ends.append(end)
     n_same = sum(end == straight for end in ends)
     return {
-        "kills": done,
+        "kills": len(n_lost),
         "runs that came to their end": f"{len(ends)}, {n_same} with the straight run's digest",
-        "steps lost of whole checkpoints, at most": max(n_lost),
+        "steps between two checkpoints": save_freq,
+        "steps lost, at most": max(n_lost),
+        "steps lost, on average": round(statistics.mean(n_lost), 1),
     }
 
 

@@ -68,11 +68,12 @@ class Audit:
     Checks one trajectory after the other.
 
     :param action_space: of the environments
+    :param keeps_states: whether a replacement has to go on where the actor before it was
     """
 
-    def __init__(self, action_space: spaces.Space) -> None:
+    def __init__(self, action_space: spaces.Space, keeps_states: bool = False) -> None:
         assert isinstance(action_space, spaces.Box)
-        self._space = action_space
+        self._space, self._keeps_states = action_space, keeps_states
         self._sequences: dict[int, int] = {}
         self._tags: dict[int, np.ndarray] = {}
         self.n_trajectories = 0
@@ -85,14 +86,15 @@ class Audit:
         actor, where = trajectory.actor, f"actor {trajectory.actor}, trajectory {trajectory.sequence}"
         assert isinstance(trajectory.obs, np.ndarray)
         tags = trajectory.obs[:, :, -N_TAGS:]
-        process, n_steps = tags[:, :, 0], tags[:, :, 1]
+        # What a replacement begins with was seen by the one before.
+        process, n_steps = tags[int(self._keeps_states) :, :, 0], tags[:, :, 1]
         self.n_trajectories += 1
         if trajectory.sequence != self._sequences.get(actor, -1) + 1:
             self.problems.append(f"{where}: comes after {self._sequences.get(actor)}")
         if len(np.unique(process)) != 1 or not (np.diff(n_steps, axis=0) == 1).all():
             self.problems.append(f"{where}: torn")
         last = self._tags.get(actor)
-        goes_on = last is not None and last[0, 0] == process[0, 0]
+        goes_on = last is not None and (self._keeps_states or last[0, 0] == process[0, 0])
         if not np.array_equal(n_steps[0], last[:, 1] if goes_on and last is not None else np.zeros_like(n_steps[0])):
             self.problems.append(f"{where}: does not go on where the last one stopped")
         actions = np.clip(trajectory.actions, self._space.low, self._space.high).sum(axis=-1, dtype=np.float32)

@@ -3,6 +3,7 @@
 import hashlib
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv, VecFrameStack, VecNormalize, VecTransposeImage
 
+from sb3_hrl.actors import ActorVecEnv
 from sb3_hrl.checkpoint import Checkpointer, resumable
 from sb3_hrl.checkpoint.env_state import get_env_state
 from sb3_hrl.checkpoint.tree import pack
@@ -22,7 +24,7 @@ from sb3_hrl.registry import register_envs
 from sb3_hrl.vec_env import NativeVecEnv
 from sb3_hrl.wrappers import ActionHold
 from sb3_hrl_plugins.impala import IMPALA
-from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv
+from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv, procgen
 
 register_envs()
 HOLD = {"start_seconds": 0.04, "end_seconds": 0.01, "anneal_decisions": 60}
@@ -49,11 +51,20 @@ class Run(NamedTuple):
         return VecTransposeImage(env) if has_images else env
 
 
-def _held(vec_env_cls: type[SubprocVecEnv] | None = None) -> VecEnv:
+def _held(vec_env_cls: Any = None) -> VecEnv:
     return make_vec_env("Hopper-v5", 2, wrapper_class=ActionHold, wrapper_kwargs=HOLD, vec_env_cls=vec_env_cls)
 
 
+def _actors(env_id: str, vec_env_wrapper: Any = None) -> VecEnv:
+    vec_env_cls: Any = partial(ActorVecEnv, vec_env_wrapper=vec_env_wrapper)
+    return make_vec_env(env_id, 4, vec_env_cls=vec_env_cls)
+
+
 RUNS: dict[str, Run] = {
+    # First, so that the fork server imports what actors need: SubprocVecEnvs use the same one.
+    "actors": Run(lambda: _held(ActorVecEnv), kwargs={"n_actors": 2}),
+    "actors, frames": Run(lambda: VecFrameStack(_actors("Pendulum-v1"), 3), kwargs={"n_actors": 2}),
+    "actors, Procgen": Run(lambda: _actors("procgen-coinrun-v0", procgen), kwargs={"n_actors": 2}, policy="NatureCnnPolicy"),
     "native": Run(lambda: NativeVecEnv("Hopper-v5", 4)),
     "native, hold": Run(lambda: NativeVecEnv("Hopper-v5", 4, hold=HOLD)),
     "native, gSDE": Run(lambda: NativeVecEnv("Hopper-v5", 4), kwargs={"use_sde": True}),

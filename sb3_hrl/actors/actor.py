@@ -5,7 +5,9 @@ It needs three things only, so that another transport can stand behind them: som
 weights, a sink of trajectories.
 """
 
+import random
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -24,7 +26,9 @@ from stable_baselines3.common.vec_env import (
     unwrap_vec_normalize,
 )
 
-from sb3_hrl.actors.trajectory import read_obs
+from sb3_hrl.actors.trajectory import ActorState, read_obs
+from sb3_hrl.checkpoint import tree
+from sb3_hrl.checkpoint.env_state import get_env_state, set_env_state
 from sb3_hrl.wrappers import ActionHold
 
 HOLD = "hold"
@@ -36,10 +40,12 @@ class Task(NamedTuple):
 
     :param arrays: of a trajectory, to be filled: see ``trajectory_fields``
     :param sequence: its number
+    :param wants_state: whether the report is to tell where the actor is then
     """
 
     arrays: dict[str, np.ndarray]
     sequence: int
+    wants_state: bool
 
 
 class Report(NamedTuple):
@@ -52,6 +58,7 @@ class Report(NamedTuple):
     version: int
     terminal_obs: list[Any]
     infos: list[tuple[int, int, dict[str, Any]]]
+    state: ActorState | None
     collect_seconds: float
     wait_seconds: float
 
@@ -70,9 +77,10 @@ class WeightSource(Protocol):
 class TrajectorySink(Protocol):
     """Where an actor puts what it has collected."""
 
-    def start(self, obs: Any) -> None:
+    def start(self, obs: Any, state: ActorState) -> None:
         """
         :param obs: of the environments after their first reset
+        :param state: where the actor is
         """
 
     def take(self) -> Task | None:
@@ -100,7 +108,6 @@ class ActorSpec(NamedTuple):
     :param policy_class: of the behaviour policy
     :param policy_kwargs: its constructor's arguments
     :param n_steps: length of a trajectory
-    :param noise_seed: of the actions' random numbers
     :param use_sde: whether the policy's noise depends on the state
     :param sde_sample_freq: how often that noise is drawn anew
     """
@@ -110,7 +117,6 @@ class ActorSpec(NamedTuple):
     policy_class: type[ActorCriticPolicy]
     policy_kwargs: dict[str, Any]
     n_steps: int
-    noise_seed: int
     use_sde: bool
     sde_sample_freq: int
 
@@ -139,6 +145,8 @@ class Start(NamedTuple):
     :param seeds: of these environments
     :param options: for their first reset
     :param n_starts: how many actors of this number there were before
+    :param noise_seed: of the actions' random numbers
+    :param state: where it goes on; None for new episodes
     """
 
     actor: int
@@ -146,6 +154,8 @@ class Start(NamedTuple):
     seeds: list[int | None]
     options: list[dict[str, Any]]
     n_starts: int
+    noise_seed: int
+    state: ActorState | None
 
 
 def derive_seed(*numbers: int) -> int:
@@ -224,9 +234,9 @@ class Actor:
     gamma = 0.0
 
     def __init__(self, spec: ActorSpec, start: Start) -> None:
-        self._spec, self._actor = spec, start.actor
+        self._spec, self._actor, self._noise_seed = spec, start.actor, start.noise_seed
         # Some environments draw from the global streams. An actor that takes another's place draws other numbers.
-        set_random_seed(derive_seed(spec.noise_seed, start.actor, start.n_starts) % 2**32)
+        set_random_seed(derive_seed(start.noise_seed, start.actor, start.n_starts) % 2**32)
         venv = spec.build(start.envs, start.n_starts > 0)
         venv._seeds, venv._options = start.seeds, start.options
         self.reset_obs = venv.reset()
@@ -241,6 +251,26 @@ class Actor:
         self.use_sde, self.sde_sample_freq = spec.use_sde, spec.sde_sample_freq
         self._last_obs: Any = None
         self._last_episode_starts = np.ones(venv.num_envs, dtype=bool)
+        self.state = self._get_state(0) if start.state is None else start.state
+        if start.state is not None:
+            self._set_state(start.state)
+
+    def _get_state(self, sequence: int) -> ActorState:
+        """Where it is before the trajectory of this number."""
+        envs = get_env_state(self.env)
+        is_new = self._last_obs is None
+        packed = tree.pack((envs, is_new, self.reset_obs if is_new else self._last_obs, self._last_episode_starts))
+        return ActorState(self._noise_seed, sequence, envs["missing"], *packed)
+
+    def _set_state(self, state: ActorState) -> None:
+        envs, is_new, obs, last_episode_starts = tree.unpack(state.structure, state.arrays)
+        missing = [name for name in set_env_state(self.env, envs) if name not in state.missing]
+        if missing:
+            warnings.warn(f"actor {self._actor} goes on, but not exactly; what restarts: {'; '.join(missing)}")
+        elif is_new:
+            self.reset_obs = obs
+        else:
+            self._last_obs, self._last_episode_starts = obs, last_episode_starts
 
     def _update_info_buffer(self, infos: list[dict[str, Any]], dones: np.ndarray | None = None) -> None:
         """That is the learner's."""
@@ -252,7 +282,7 @@ class Actor:
         :param weights: where the weights come from
         :param sink: where the trajectories go to
         """
-        sink.start(self.reset_obs)
+        sink.start(self.reset_obs, self.state)
         learned = learned_arrays(self.policy, self.env)
         if self.has_hold:
             learned[HOLD] = np.zeros(2)
@@ -266,14 +296,18 @@ class Actor:
             if self._last_obs is None:
                 self._last_obs = self.env.reset()
             # The same numbers for the same trajectory, whatever has happened to the actors before.
-            th.manual_seed(derive_seed(self._spec.noise_seed, self._actor, 0, task.sequence))
+            seed = derive_seed(self._noise_seed, self._actor, 0, task.sequence)
+            random.seed(seed)
+            np.random.seed(seed % 2**32)
+            th.manual_seed(seed)
             recorder = _Recorder(self.env, task.arrays, sink)
             recorder.write_obs("obs", 0, self._last_obs)
             task.arrays["episode_starts"][0] = self._last_episode_starts
             if not self.collect_rollouts(self.env, recorder, recorder, self._spec.n_steps):
                 break
+            state = self._get_state(task.sequence + 1) if task.wants_state else None
             seconds = time.perf_counter() - start
-            sink.put(Report(version, recorder.terminal_obs, recorder.infos, seconds, start - waits_since))
+            sink.put(Report(version, recorder.terminal_obs, recorder.infos, state, seconds, start - waits_since))
             waits_since = time.perf_counter()
         self.env.close()
 

@@ -7,6 +7,7 @@ import torch as th
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_hrl.actors.pool import ActorPool
@@ -67,31 +68,48 @@ class ActorAlgorithm(TimeAwareAlgorithm):
             if self._pool is not None:
                 self._pool.close()
 
-    def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
+    def _setup_learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        reset_num_timesteps: bool = True,
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[int, BaseCallback]:
         if self.n_actors:
-            self._start_actors(self.n_actors)
-        return super()._setup_learn(*args, **kwargs)
+            self._start_actors(self.n_actors, goes_on=not reset_num_timesteps)
+        return super()._setup_learn(total_timesteps, callback, reset_num_timesteps, *args, **kwargs)
 
-    def _start_actors(self, n_actors: int) -> None:
-        """Start the processes that collect; new ones begin with new episodes."""
+    def _start_actors(self, n_actors: int, goes_on: bool) -> None:
+        """
+        Start the processes that collect.
+
+        :param n_actors: how many
+        :param goes_on: whether they go on where the last ones were, if that is known; else with new episodes
+        """
         self.env = make_actor_env(self.env, n_actors)
+        venv = actor_env(self.env)
         assert self.env is not None
+        assert venv is not None
         assert isinstance(self.policy, ActorCriticPolicy)
         self._meet_hold(self.env)
-        self._last_obs = None
+        states = venv.actor_states
+        goes_on = goes_on and self._last_obs is not None and len(states) == n_actors and None not in states
+        if not goes_on:
+            self._last_obs = None
         ActorPool(
             self.env,
             self.policy,
             n_actors,
             self.n_steps,
-            noise_seed=int(th.randint(2**62, ()).item()),
+            noise_seed=0 if goes_on else int(th.randint(2**62, ()).item()),  # those who go on have theirs
             n_slots=self.n_slots,
             use_sde=self.use_sde,
             sde_sample_freq=self.sde_sample_freq,
             hold=lambda: None if self.hold_decisions is None else (self.gamma, self.hold_decisions),
             timeout=self.actor_timeout,
             max_restarts=self.max_restarts,
-        ).start()
+        ).start(goes_on)
 
     def collect_rollouts(
         self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int

@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 from sb3_hrl.actors.actor import HOLD, ActorSpec, Report, describe_policy, describe_wrappers, learned_arrays
 from sb3_hrl.actors.memory import Field, SharedArrays, SharedWeights
 from sb3_hrl.actors.process import ERROR, READY, Receiver, start_process
-from sb3_hrl.actors.trajectory import Trajectory, read_obs, trajectory_fields
+from sb3_hrl.actors.trajectory import ActorState, Trajectory, read_obs, trajectory_fields
 from sb3_hrl.actors.vec_env import actor_env, check_shares
 from sb3_hrl.wrappers import ActionHold
 
@@ -59,6 +59,9 @@ class _Worker:
         self.free_slots = list(range(index * n_slots, (index + 1) * n_slots))
         self.reset_obs: Any = None
         self.error: str | None = None
+        # After the last trajectory that has come; None if it is not known. Whether an actor has been started from there.
+        self.state: ActorState | None = None
+        self.has_gone_back = False
         self.n_beats, self.quiet_seconds, self.last_look = 0, 0.0, 0.0
 
 
@@ -72,6 +75,9 @@ class ActorPool:
 
     An actor that dies, or gives no sign of life for ``timeout`` seconds while it has something to do, is killed and replaced;
     the trajectory that it was at is collected anew. It is the learner who looks after them, whenever it asks for a trajectory.
+
+    If states are kept (``keeps_states``), the ``ActorVecEnv`` knows where each actor was after its last trajectory that was
+    given out, for those who go on later; and a replacement goes on after the last one that has come.
 
     Between learner and actors there are only sockets and memory without a name: nothing of that stays when they are gone,
     however they go.
@@ -114,7 +120,7 @@ class ActorPool:
         self._env, self._venv, self._policy, self._hold = env, venv, policy, hold
         self._timeout, self._max_restarts = timeout, max_restarts
         made_of = venv.recipe, describe_wrappers(env), type(policy), describe_policy(policy)
-        self._spec = cloudpickle.dumps(ActorSpec(*made_of, n_steps, noise_seed, use_sde, sde_sample_freq))
+        self._spec = cloudpickle.dumps(ActorSpec(*made_of, n_steps, use_sde, sde_sample_freq))
         n_envs = env.num_envs // n_actors
         normalize = unwrap_vec_normalize(env)
         raw_space = None if normalize is None else normalize.venv.observation_space
@@ -129,7 +135,9 @@ class ActorPool:
         self._gathered: list[Trajectory] = []
         self._has_started = False
         self._times_since, self._learner_wait, self._actor_wait, self._actor_work = 0.0, 0.0, 0.0, 0.0
-        self.noise_seed = noise_seed
+        self.noise_seed, self._n_slots = noise_seed, n_slots
+        # Whether actors tell where they are after each trajectory, from the next one that is asked for.
+        self.keeps_states = False
         # How often weights were published, which is the version of the newest ones; how many actors were replaced.
         self.version, self.n_restarts = 0, 0
 
@@ -139,12 +147,32 @@ class ActorPool:
 
     # --- what the learner does ------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Start the actors."""
-        self._venv.pool = self
+    def start(self, goes_on: bool = False) -> None:
+        """
+        Start the actors.
+
+        :param goes_on: whether they go on where their ``ActorVecEnv`` says that the last ones were; else with new episodes
+        """
+        self._venv.pool, self._venv.has_queue = self, self._n_slots > 1
         self._has_started = True
         self._times_since = time.perf_counter()
+        if not goes_on:
+            self._venv.actor_states = [None] * len(self._workers)
+        self._start_all()
+
+    def restart(self) -> None:
+        """Start the actors again before their first trajectory, since the environments' states have been set."""
+        if self.version > 0:
+            raise RuntimeError("the environments' states cannot be set any more: the actors have begun")
         for worker in self._workers:
+            self._end(worker)
+        self._start_all()
+
+    def _start_all(self) -> None:
+        for worker, state in zip(self._workers, self._venv.actor_states, strict=True):
+            worker.state = state
+            if state is not None:
+                worker.n_sequences, self.noise_seed, self.keeps_states = state.sequence, state.noise_seed, True
             self._start(worker)
 
     def __enter__(self) -> "ActorPool":
@@ -191,7 +219,9 @@ class ActorPool:
                 raise RuntimeError("no actor has anything to do: publish() comes first, and release() after each trajectory")
             self._look(_LOOK_SECONDS)
         self._learner_wait += time.perf_counter() - start
-        return self._finished.popleft()
+        trajectory = self._finished.popleft()
+        self._venv.actor_states[trajectory.actor] = trajectory.state
+        return trajectory
 
     def release(self, trajectory: Trajectory) -> None:
         """
@@ -241,7 +271,7 @@ class ActorPool:
     # --- looking after the actors ---------------------------------------------------------------------------------------
 
     def _start(self, worker: _Worker) -> None:
-        start = self._venv.next_start(worker.index, worker.envs)
+        start = self._venv.next_start(worker.index, worker.envs, self.noise_seed, worker.state)
         worker.process, connection = start_process(
             f"actor-{worker.index}", self._spec, start, self._weights, self._slots, self._control
         )
@@ -261,11 +291,10 @@ class ActorPool:
             worker.owed.append(order)
             self._send(worker, order)
 
-    @staticmethod
-    def _send(worker: _Worker, order: tuple[int, int]) -> None:
+    def _send(self, worker: _Worker, order: tuple[int, int]) -> None:
         # If it is gone, the next look finds out, and its replacement is asked again.
         with suppress(OSError):
-            worker.receiver.connection.send(order)
+            worker.receiver.connection.send((*order, self.keeps_states))
 
     def _look(self, seconds: float) -> None:
         """
@@ -302,11 +331,14 @@ class ActorPool:
 
     def _take(self, worker: _Worker, kind: str, content: Any) -> None:
         if kind == READY:
-            worker.reset_obs = content
+            worker.reset_obs, state = content
+            if worker.n_sequences == len(worker.owed):  # nothing has come yet
+                worker.state = self._venv.actor_states[worker.index] = state
         elif kind == ERROR:
             worker.error = content
         else:
             slot, sequence = worker.owed.popleft()
+            worker.state, worker.has_gone_back = content.state, False
             self._finished.append(self._read(worker, slot, sequence, content))
             self._actor_wait += content.wait_seconds
             self._actor_work += content.collect_seconds
@@ -325,6 +357,7 @@ class ActorPool:
             raw_rewards=arrays.get("raw_rewards"),
             terminal_obs=_stack(report.terminal_obs, read_obs(arrays, "obs")),
             infos=report.infos,
+            state=report.state,
             collect_seconds=report.collect_seconds,
             wait_seconds=report.wait_seconds,
             **{name: arrays[name] for name in names - {"obs", "raw_obs", "raw_rewards"}},
@@ -346,6 +379,9 @@ class ActorPool:
             raise RuntimeError(f"{what}, and max_restarts={self._max_restarts} actors have been replaced already{trace}")
         self.n_restarts += 1
         warnings.warn(f"{what}: replaced, the {self.n_restarts}. of at most {self._max_restarts}{trace}", RuntimeWarning)
+        if worker.error is not None or worker.has_gone_back:
+            worker.state = None  # the same would happen again
+        worker.has_gone_back = worker.state is not None
         self._start(worker)
 
     @staticmethod

@@ -16,6 +16,7 @@ import torch as th
 
 from sb3_hrl.actors.actor import Actor, Report, Start, Task
 from sb3_hrl.actors.memory import SharedArrays, SharedWeights
+from sb3_hrl.actors.trajectory import ActorState
 
 # Kinds of messages.
 READY, REPORT, ERROR = "ready", "report", "error"
@@ -97,16 +98,16 @@ class _Sink:
         self._connection, self._slots = connection, slots
         self._beats, self._is_closed = control.arrays()["beats"][actor : actor + 1], control.arrays()["is_closed"]
 
-    def start(self, obs: Any) -> None:
-        send(self._connection, (READY, obs))
+    def start(self, obs: Any, state: ActorState) -> None:
+        send(self._connection, (READY, (obs, state)))
 
     def take(self) -> Task | None:
         try:
-            slot, sequence = self._connection.recv()
+            slot, *order = self._connection.recv()
         except (EOFError, ConnectionResetError):
             return None
         self.is_open()
-        return Task(self._slots.arrays(slot), sequence)
+        return Task(self._slots.arrays(slot), *order)
 
     def put(self, report: Report) -> None:
         send(self._connection, (REPORT, report))

@@ -13,6 +13,24 @@ from sb3_hrl.rollout.normalization import update_normalization
 Obs = np.ndarray | dict[str, np.ndarray]
 
 
+class ActorState(NamedTuple):
+    """
+    Where an actor is between two trajectories: another process goes on from here as it would. Plain data.
+
+    :param noise_seed: of its actions' random numbers
+    :param sequence: the number of its next trajectory
+    :param missing: the names of what restarts
+    :param structure: of its environments and what they showed last; see ``sb3_hrl.checkpoint.tree``
+    :param arrays: of these
+    """
+
+    noise_seed: int
+    sequence: int
+    missing: list[str]
+    structure: bytes
+    arrays: bytes
+
+
 class Trajectory(NamedTuple):
     """
     ``n_steps`` steps of one actor's environments.
@@ -38,6 +56,7 @@ class Trajectory(NamedTuple):
     :param raw_obs: observations after each step, as the environments gave them to a ``VecNormalize`` [T, E, ...]; None without
     :param raw_rewards: rewards as they gave them [T, E], float32; None without a ``VecNormalize``
     :param infos: step, environment (of this actor's) and info of each episode that ended
+    :param state: where the actor is after it; None if nobody keeps states
     :param collect_seconds: what it took
     :param wait_seconds: how long the actor had waited before, for a place to put it
     """
@@ -60,6 +79,7 @@ class Trajectory(NamedTuple):
     raw_obs: Obs | None
     raw_rewards: np.ndarray | None
     infos: list[tuple[int, int, dict[str, Any]]]
+    state: ActorState | None
     collect_seconds: float
     wait_seconds: float
 

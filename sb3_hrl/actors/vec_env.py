@@ -14,11 +14,15 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvO
 
 from sb3_hrl.actors.actor import Start, derive_seed
 from sb3_hrl.actors.process import preload
+from sb3_hrl.actors.trajectory import ActorState
+from sb3_hrl.checkpoint.env_state import get_env_state, set_env_state
 
 if TYPE_CHECKING:
     from sb3_hrl.actors.pool import ActorPool
 
 EnvFns = Sequence[Callable[[], gym.Env]]
+# What no checkpoint has.
+_QUEUE = "the queue: trajectories that actors had collected and the learner had not learned from are dropped"
 
 
 class EnvRecipe:
@@ -63,6 +67,10 @@ class ActorVecEnv(VecEnv):
         self._given_seeds: Sequence[int | None] = [None] * len(env_fns)
         # While actors collect.
         self.pool: ActorPool | None = None
+        # Where each actor was after its last trajectory that the learner has got; None if it is not known.
+        self.actor_states: list[ActorState | None] = []
+        # Whether they were ahead of the learner.
+        self.has_queue = False
         self._example = self.recipe([0])
         self._example.close()
         super().__init__(len(env_fns), self._example.observation_space, self._example.action_space)
@@ -77,10 +85,12 @@ class ActorVecEnv(VecEnv):
         self._given_seeds = super().seed(seed)
         return self._given_seeds
 
-    def next_start(self, actor: int, envs: Sequence[int]) -> Start:
+    def next_start(self, actor: int, envs: Sequence[int], noise_seed: int, state: ActorState | None) -> Start:
         """
         :param actor: number of an actor
         :param envs: its environments
+        :param noise_seed: of its actions
+        :param state: where it goes on; None for new episodes
         :return: where it starts: with the seeds that were given, and later with others that follow from these
         """
         n_starts = self._n_starts[actor]
@@ -91,7 +101,46 @@ class ActorVecEnv(VecEnv):
             if seed is None and given is not None:
                 seed = derive_seed(given, n_starts) % 2**32
             seeds.append(seed)
-        return Start(actor, envs, seeds, [self._options[index] for index in envs], n_starts)
+        return Start(actor, envs, seeds, [self._options[index] for index in envs], n_starts, noise_seed, state)
+
+    # --- checkpoints ----------------------------------------------------------------------------------------------------
+
+    @property
+    def state_kind(self) -> str:
+        """Whose states fit: those of as many actors."""
+        return f"{type(self).__name__} with {len(self.actor_states)} actors"
+
+    def get_state(self) -> list[dict[str, Any]] | None:
+        """
+        From now on, actors tell where they are.
+
+        :return: where each actor was after its last trajectory that the learner has got; of environments in this process their
+            state. None if it is not known
+        """
+        if self.pool is not None:
+            self.pool.keeps_states = True
+        if not self.actor_states:
+            return [get_env_state(self._local)] if "_local" in self.__dict__ else None
+        queue = [_QUEUE] if self.has_queue else []
+        states = [
+            state._replace(missing=sorted({*state.missing, *queue}))._asdict()
+            for state in self.actor_states
+            if state is not None
+        ]
+        return states if len(states) == len(self.actor_states) else None
+
+    def set_state(self, states: list[dict[str, Any]]) -> None:
+        """
+        Go on where ``get_state`` was called, with as many actors, before their first trajectory.
+
+        :param states: what ``get_state`` returned
+        """
+        if not self.actor_states:
+            set_env_state(self._local, states[0])
+            return
+        self.actor_states = [ActorState(**state) for state in states]
+        if self.pool is not None:
+            self.pool.restart()
 
     def _stepped_here(self) -> VecEnv:
         if self.pool is not None:
@@ -102,6 +151,7 @@ class ActorVecEnv(VecEnv):
         if self.pool is not None:
             obs = self.pool.reset()
         else:
+            self.actor_states = []  # they are here now
             self._local._seeds, self._local._options = self._seeds, self._options
             obs = self._local.reset()
             self.reset_infos = self._local.reset_infos

@@ -112,8 +112,7 @@ class Checkpointer(BaseCallback):
         taken, metadata = self.ready
         if path is None:
             path = self.folder / f"{self.name_prefix}_{taken.num_timesteps}_steps.zip"
-        archive.write(path, taken.to_zip(metadata))
-        archive.write(path.with_suffix(".metadata.yaml"), snapshot.to_yaml(metadata))
+        taken.write(path, metadata)
         if self.verbose >= 1:
             print(f"Checkpoint of step {taken.num_timesteps}: {path}", flush=True)
         self._prune()
@@ -128,4 +127,4 @@ class Checkpointer(BaseCallback):
         )
         for _, path in found[: -self.keep_last]:
             path.unlink(missing_ok=True)
-            path.with_suffix(".metadata.yaml").unlink(missing_ok=True)
+            snapshot.metadata_path(path).unlink(missing_ok=True)

@@ -62,15 +62,16 @@ def get_env_state(env: VecEnv) -> dict[str, Any]:
         layers.append({"class": type(base).__name__, "state": _get_layer(base, missing)})
         base = base.venv
     states: list[Any] | None = None
-    kind = "gym"
-    if hasattr(base, "get_state") and hasattr(base, "set_state"):
-        kind, states = type(base).__name__, base.get_state()
+    if _has_own_state(base):
+        states = base.get_state()  # type: ignore[attr-defined]
     elif isinstance(base, DummyVecEnv | SubprocVecEnv):
         states = _exchange(base)
-        missing += sorted({name for state in states for name in state.pop("missing")})
-    else:
+    if states is None:
         missing.append(f"the environments: {type(base).__name__} does not tell their states")
-    return {"layers": layers, "base": {"kind": kind, "states": states}, "missing": missing}
+    else:
+        missing += sorted({name for state in states if isinstance(state, dict) for name in state["missing"]})
+    base_state = {"kind": _state_kind(base), "n_envs": base.num_envs, "states": states}
+    return {"layers": layers, "base": base_state, "missing": missing}
 
 
 def set_env_state(env: VecEnv, state: dict[str, Any]) -> list[str]:
@@ -94,15 +95,28 @@ def set_env_state(env: VecEnv, state: dict[str, Any]) -> list[str]:
     kind, states = state["base"]["kind"], state["base"]["states"]
     if states is None:
         return missing
-    if len(states) != base.num_envs:
-        return [*missing, f"the environments: there were {len(states)}, and there are {base.num_envs}"]
-    if hasattr(base, "get_state") and hasattr(base, "set_state") and kind == type(base).__name__:
-        base.set_state(states)
-    elif isinstance(base, DummyVecEnv | SubprocVecEnv) and kind == "gym":
-        _exchange(base, states)
+    n_envs = state["base"].get("n_envs", len(states))
+    if n_envs != base.num_envs:
+        return [*missing, f"the environments: there were {n_envs}, and there are {base.num_envs}"]
+    if kind != _state_kind(base):
+        missing.append(f"the environments: their states are of a {kind}, not of a {_state_kind(base)}")
+    elif _has_own_state(base):
+        base.set_state(states)  # type: ignore[attr-defined]
     else:
-        missing.append(f"the environments: their states are of a {kind}, and they are a {type(base).__name__} now")
+        assert isinstance(base, DummyVecEnv | SubprocVecEnv)
+        _exchange(base, states)
     return missing
+
+
+def _has_own_state(base: VecEnv) -> bool:
+    return hasattr(base, "get_state") and hasattr(base, "set_state")
+
+
+def _state_kind(base: VecEnv) -> str:
+    """Whose states fit whom: those of a Dummy fit a SubprocVecEnv, too."""
+    if isinstance(base, DummyVecEnv | SubprocVecEnv):
+        return "gym"
+    return getattr(base, "state_kind", type(base).__name__)
 
 
 def _get_layer(layer: VecEnvWrapper, missing: list[str]) -> Any:
@@ -276,7 +290,7 @@ def _is_physics(value: Any) -> bool:
     return mujoco is not None and isinstance(value, mujoco.MjData | mujoco.MjModel)
 
 
-def _get_physics(env: Any) -> dict[str, np.ndarray] | None:
+def _get_physics(env: Any) -> dict[str, Any] | None:
     """MuJoCo's integration state, and the derived arrays: some tasks read these before their first substep."""
     model, data = vars(env).get("model"), vars(env).get("data")
     if not (_is_physics(model) and _is_physics(data)):
@@ -285,16 +299,20 @@ def _get_physics(env: Any) -> dict[str, np.ndarray] | None:
     kind = mujoco.mjtState.mjSTATE_INTEGRATION
     integration = np.empty(mujoco.mj_stateSize(model, kind))
     mujoco.mj_getState(model, data, integration, kind)
-    return {"integration": integration, **{name: getattr(data, name).copy() for name in _derived_names()}}
+    # In one block: there are a hundred of them.
+    derived = [getattr(data, name).tobytes() for name in _derived_names()]
+    return {"integration": integration, "derived": b"".join(derived), "sizes": np.array([len(array) for array in derived])}
 
 
-def _set_physics(env: Any, state: dict[str, np.ndarray]) -> None:
+def _set_physics(env: Any, state: dict[str, Any]) -> None:
     mujoco = sys.modules["mujoco"]
     mujoco.mj_resetData(env.model, env.data)
-    for name in _derived_names():
+    start = 0
+    for name, size in zip(_derived_names(), state["sizes"].tolist(), strict=True):
         array = getattr(env.data, name)
-        if array.shape == state[name].shape:
-            array[...] = state[name]
+        if array.nbytes == size:
+            array[...] = np.frombuffer(state["derived"], array.dtype, array.size, start).reshape(array.shape)
+        start += size
     mujoco.mj_setState(env.model, env.data, state["integration"], mujoco.mjtState.mjSTATE_INTEGRATION)
 
 

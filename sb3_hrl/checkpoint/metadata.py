@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch as th
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvWrapper
 
 from sb3_hrl.checkpoint.snapshot import Snapshot, take
 
 FORMAT = 1
+# VecEnvs that ``make_vec_env`` makes of single environments.
+MADE_OF_ENVS = ("DummyVecEnv", "SubprocVecEnv", "ActorVecEnv")
 _PACKAGES = ("torch", "mujoco", "stable-baselines3", "gymnasium", "numpy", "sb3-hrl")
 # Attributes of an algorithm that are its state or its surroundings, not what somebody chose.
 _NOT_CHOSEN = {
@@ -156,15 +158,18 @@ def describe_envs(env: VecEnv) -> dict[str, Any]:
         base = base.venv
     description: dict[str, Any] = {"class": _class_name(base), "n_envs": base.num_envs, "wrappers": wrappers}
     recipe = getattr(base, "recipe", None)
-    if recipe is not None:
+    if isinstance(recipe, Mapping):
         description["recipe"] = _as_yaml(recipe)
         description["model_sha256"] = getattr(getattr(base, "task", None), "model_hash", None)
-    elif isinstance(base, DummyVecEnv | SubprocVecEnv):
+    elif type(base).__name__ in MADE_OF_ENVS:
         spec = base.get_attr("spec", 0)[0]
         if spec is not None:
             description["spec"] = _describe_spec(spec)
         if isinstance(base, DummyVecEnv):
             description["model_sha256"] = _hash_model(getattr(base.envs[0].unwrapped, "fullpath", None))
+        wrapper = getattr(recipe, "vec_env_wrapper", None)  # in every actor
+        if wrapper is not None:
+            description["vec_env_wrapper"] = f"{wrapper.__module__}:{getattr(wrapper, '__qualname__', '?')}"
     return description
 
 

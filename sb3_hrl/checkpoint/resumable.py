@@ -55,11 +55,11 @@ class Resumable(OnPolicyAlgorithm):
         env = self.env if is_open(self.env) else None
         is_resumable = not self._is_learning and self._last_obs is not None and env is not None
         taken = snapshot.take(self, is_resumable=is_resumable)
-        content = taken.to_zip(describe(self, taken, None if env is None else describe_envs(env)))
+        metadata = describe(self, taken, None if env is None else describe_envs(env))
         if isinstance(path, str | Path):
-            archive.write(Path(path) if Path(path).suffix else Path(f"{path}.zip"), content)
+            taken.write(Path(path) if Path(path).suffix else Path(f"{path}.zip"), metadata)
         else:
-            path.write(content)
+            path.write(taken.to_zip(metadata))
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "_rest", "_is_learning", "continues_run"]

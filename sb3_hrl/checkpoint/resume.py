@@ -1,17 +1,19 @@
 """From a file back to a model that trains on."""
 
 import importlib
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import gymnasium as gym
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.type_aliases import GymEnv
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecNormalize
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvWrapper
 
 from sb3_hrl.checkpoint import archive
 from sb3_hrl.checkpoint.env_state import set_normalization
+from sb3_hrl.checkpoint.metadata import MADE_OF_ENVS
 from sb3_hrl.checkpoint.resumable import Resumable, resumable
 from sb3_hrl.checkpoint.safe_pickle import is_known, is_trusted, load_data
 from sb3_hrl.checkpoint.snapshot import read_state
@@ -120,7 +122,7 @@ def _build_envs(path: Path, description: dict[str, Any], trust: bool | None) -> 
     spec = description.get("spec")
     if "recipe" in description:
         env: VecEnv = kind(**description["recipe"])
-    elif kind in (DummyVecEnv, SubprocVecEnv) and spec is not None and ":" not in spec["id"]:
+    elif kind.__name__ in MADE_OF_ENVS and spec is not None and ":" not in spec["id"]:
         wrappers = [(_import(wrapper["entry_point"], trust), wrapper["kwargs"]) for wrapper in spec["wrappers"]]
         unknown = [wrapper.__name__ for wrapper, wrapper_kwargs in wrappers if wrapper_kwargs is None]
         if unknown:
@@ -131,6 +133,8 @@ def _build_envs(path: Path, description: dict[str, Any], trust: bool | None) -> 
                 single = wrapper(single, **wrapper_kwargs)
             return single
 
+        if "vec_env_wrapper" in description:
+            kind = partial(kind, vec_env_wrapper=_import(description["vec_env_wrapper"], trust))
         make_kwargs = {**spec["kwargs"], "max_episode_steps": spec["max_episode_steps"]}
         env = make_vec_env(
             spec["id"],

@@ -5,6 +5,7 @@ import io
 import random
 from collections import deque
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from stable_baselines3.common.callbacks import (
 from stable_baselines3.common.save_util import recursive_getattr, save_to_zip_file
 
 from sb3_hrl.checkpoint import tree
-from sb3_hrl.checkpoint.archive import METADATA, Archive, seal
+from sb3_hrl.checkpoint.archive import METADATA, Archive, seal, write
 from sb3_hrl.checkpoint.env_state import get_env_state, get_normalization, get_random, set_env_state, set_random
 
 # The members that SB3 does not have; it ignores them.
@@ -73,15 +74,29 @@ class Snapshot(NamedTuple):
         buffer = io.BytesIO()
         save_to_zip_file(buffer, data=self.data, params=self.params, pytorch_variables=self.variables)
         structure, arrays = tree.pack({"normalization": self.normalization, "resume": self.resume})
-        extra = {METADATA: to_yaml(metadata), STRUCTURE: structure, ARRAYS: arrays}
+        extra = {METADATA: _to_yaml(metadata), STRUCTURE: structure, ARRAYS: arrays}
         return seal(buffer.getvalue(), extra)
 
+    def write(self, path: Path, metadata: dict[str, Any]) -> None:
+        """
+        Write the file, and what it says about itself beside it.
 
-def to_yaml(metadata: dict[str, Any]) -> bytes:
+        :param path: where to
+        :param metadata: what ``metadata.yaml`` is to say
+        """
+        write(path, self.to_zip(metadata))
+        write(metadata_path(path), _to_yaml(metadata))
+
+
+def metadata_path(path: Path) -> Path:
     """
-    :param metadata: what ``metadata.yaml`` is to say
-    :return: the file's content
+    :param path: of a checkpoint
+    :return: of what it says about itself
     """
+    return path.with_name(f"{path.name.removesuffix('.zip')}.{METADATA}")
+
+
+def _to_yaml(metadata: dict[str, Any]) -> bytes:
     return yaml.safe_dump(metadata, sort_keys=False).encode()
 
 

@@ -1,11 +1,12 @@
 """The zoo's experiment manager, for plug-in algorithms."""
 
 import inspect
+import io
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -247,14 +248,27 @@ class PluginExperimentManager(ExperimentManager):
         finally:
             self.trained_agent = checkpoint
 
+    def create_log_folder(self) -> None:
+        if self.continue_training and self.is_plugin and self.is_resumable:
+            with clear_errors(), self._naming_the_checkpoint(), redirect_stdout(io.StringIO()):  # what is said comes again
+                env = self.create_envs(1, no_log=True)
+                ALGOS[self.algo].load(self.trained_agent, env=env, device="cpu")
+                env.close()
+        super().create_log_folder()
+
+    @contextmanager
+    def _naming_the_checkpoint(self) -> Iterator[None]:
+        """For what ``load`` refuses: other spaces, other muscles."""
+        try:
+            yield
+        except ValueError as error:
+            raise ConfigError(f"error: -i {self.trained_agent}: {error}") from error
+
     def _load_pretrained_agent(self, hyperparams: dict[str, Any], env: VecEnv) -> BaseAlgorithm:
         if not self.is_plugin:
             return super()._load_pretrained_agent(hyperparams, env)
-        with clear_errors():
-            try:
-                model: Any = super()._load_pretrained_agent(hyperparams, env)
-            except ValueError as error:  # other spaces, other muscles
-                raise ConfigError(f"error: -i {self.trained_agent}: {error}") from error
+        with clear_errors(), self._naming_the_checkpoint():
+            model: Any = super()._load_pretrained_agent(hyperparams, env)
         if self.resumed:
             total = f" of {self.n_timesteps}" if self.duration_seconds is None else ""
             print(f"Continuing at step {model.num_timesteps}{total}")

@@ -81,6 +81,19 @@ def test_the_digest_sees_a_difference(straight: tuple[Path, dict[str, str]]) -> 
         close(model, used)
 
 
+@pytest.mark.parametrize("part", ["noise_seed", "sequence", "arrays"])
+def test_the_digest_sees_another_state_of_an_actor(straight: tuple[Path, dict[str, str]], part: str) -> None:
+    folder, digests = straight
+    run = RUNS["actors, frames"]
+    model: Any = load(find_cuts(folder / "actors, frames")[2], env=run.make_normalized())
+    state = model._rest["envs"]["base"]["states"][1]
+    state[part] = state[part][:-1] + bytes([state[part][-1] ^ 1]) if part == "arrays" else state[part] + 1
+    used = callbacks(run)
+    model.learn(total_timesteps(run, model.n_envs) - model.num_timesteps, callback=used, reset_num_timesteps=False)
+    assert digest(model, used) != digests["actors, frames"]
+    close(model, used)
+
+
 def make_other(part: str, model: Any) -> dict[str, Any]:
     """What stood there, with one thing changed."""
     other = dict(model._rest[part])
@@ -107,7 +120,7 @@ def test_the_number_of_rollout_threads_changes_nothing(straight: tuple[Path, dic
 
 def test_resume_builds_the_environments(straight: tuple[Path, dict[str, str]]) -> None:
     folder, digests = straight
-    for name in ("native, hold", "muscles", "dummy, frames", "PPO"):
+    for name in ("native, hold", "muscles", "dummy, frames", "actors, frames", "actors, Procgen", "PPO"):
         model: Any = resume(find_cuts(folder / name)[-1])
         run = RUNS[name]
         used = callbacks(run)

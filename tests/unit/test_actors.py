@@ -203,9 +203,10 @@ def test_statistics_of_a_replaced_actor_begin_anew() -> None:
 # --- what happens to actors -------------------------------------------------------------------------------------------------
 
 
-def test_killed_actors_are_replaced() -> None:
+@pytest.mark.parametrize("keeps_states", [False, True])
+def test_killed_actors_are_replaced(keeps_states: bool) -> None:
     env = make_env("Pendulum-v1", 4)
-    audit = Audit(env.action_space)
+    audit = Audit(env.action_space, keeps_states)
 
     def look(number: int, trajectory: Trajectory) -> None:
         audit.check(trajectory)
@@ -213,6 +214,7 @@ def test_killed_actors_are_replaced() -> None:
             os.kill(_pid(pool, number // 10 % 2), signal.SIGKILL)
 
     pool = _make_pool(env)
+    pool.keeps_states = keeps_states
     with pool, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         env.reset()
@@ -299,6 +301,37 @@ def test_an_error_is_shown_and_too_many_stop_the_training() -> None:
         assert "test_actors.py" in text  # where
         assert "EOFError" not in text
     assert "max_restarts=3 actors have been replaced already" in str(error.value)
+
+
+class DyingEnv(ScriptedEnv):
+    """Kills its process in the n-th step of its life."""
+
+    n_left = 40
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.n_left -= 1
+        if self.n_left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+def test_what_kills_it_twice_is_not_tried_again() -> None:
+    """An actor that dies where the one before has died is replaced by one with new episodes."""
+    env = _make_actor_env(DyingEnv, n_envs=1)
+    pool = _make_pool(env, n_actors=1)
+    pool.keeps_states = True
+    starts: list[tuple[int, int]] = []
+
+    def look(number: int, trajectory: Trajectory) -> None:
+        starts.append((int(np.asarray(trajectory.obs)[0, 0, 0]), pool.n_restarts))
+
+    with pool, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        env.reset()
+        pool.publish()
+        _collect(pool, 4, look)
+    # Episodes of seven steps: the 16th step is the third of one, the 32nd the fifth, and the next actor begins anew.
+    assert starts == [(0, 0), (2, 0), (0, 2), (2, 2)]
 
 
 def test_an_error_before_the_first_step_stops_at_once() -> None:

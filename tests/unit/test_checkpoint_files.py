@@ -1,7 +1,9 @@
 """The files: whole or refused, whatever happened to them."""
 
+import json
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -157,6 +159,20 @@ def test_a_full_disk_costs_neither_the_old_one_nor_the_training(tmp_path: Path) 
     assert model.num_timesteps == 64
     assert old.read_bytes() == content
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".yaml"] == [old.name]
+
+
+def test_kills_while_training(tmp_path: Path) -> None:
+    """The short form of benchmarks/reliability: at most the steps between two checkpoints are lost, and no bit of the end."""
+    code = (
+        "import json, sys; from pathlib import Path; from benchmarks.reliability.__main__ import measure_kills\n"
+        "print(json.dumps(measure_kills(Path(sys.argv[1]), n_kills=5)))"
+    )
+    line = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path)]
+    found = json.loads(subprocess.run(line, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+    assert found["kills"] == 5
+    n_runs, n_same = re.findall(r"\d+", found["runs that came to their end"])
+    assert n_runs == n_same
+    assert 0 <= found["steps lost, at most"] <= found["steps between two checkpoints"]
 
 
 def test_kills_while_writing(tmp_path: Path) -> None:

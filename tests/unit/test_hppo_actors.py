@@ -16,8 +16,10 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_hrl.actors import ActorVecEnv
+from sb3_hrl.checkpoint import Checkpointer
 from sb3_hrl.hppo import HPPO
 from tests.records import Records
+from tests.training_state import differences
 
 N_ENVS, N_STEPS = 4, 32
 KWARGS: dict[str, Any] = {"n_steps": N_STEPS, "batch_size": 32, "n_epochs": 1, "n_actors": 2, "seed": 0, "device": "cpu"}
@@ -79,6 +81,52 @@ def test_a_killed_actor_is_counted() -> None:
     with pytest.warns(RuntimeWarning, match="was killed by SIGKILL: replaced"):
         model.learn(3 * N_STEPS * N_ENVS, callback=Steps(N_STEPS * N_ENVS, kill))
     assert [row["time/actor_restarts"] for row in records.rows] == [0, 1, 1]
+
+
+def test_a_killed_actor_changes_nothing_where_states_are_kept(tmp_path: Path) -> None:
+    """Its replacement goes on where it was; without a Checkpointer it begins new episodes."""
+
+    def learn(is_killed: bool, has_states: bool) -> Any:
+        model = HPPO("MlpPolicy", VecNormalize(_make_env("Pendulum-v1", seed=0)), **KWARGS)
+
+        def kill() -> None:
+            assert model._pool is not None
+            os.kill(model._pool._workers[1].process.pid, signal.SIGKILL)
+
+        callbacks = [Steps(2 * N_STEPS * N_ENVS if is_killed else -1, kill), *([Checkpointer(tmp_path)] if has_states else [])]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.learn(4 * N_STEPS * N_ENVS, callback=callbacks)
+        assert len(caught) == is_killed
+        return model
+
+    undisturbed = learn(is_killed=False, has_states=False)
+    assert differences(undisturbed, learn(is_killed=True, has_states=True)) == []
+    assert "buffer.observations" in differences(undisturbed, learn(is_killed=True, has_states=False))
+
+
+def test_learn_goes_on_and_so_does_a_saved_model(tmp_path: Path) -> None:
+    """``learn``, ``save``, ``load``, ``learn`` is ``learn``, ``learn``; a new beginning is another one."""
+    models: list[Any] = []
+    for how in ("on", "saved", "anew"):
+        model = HPPO("MlpPolicy", VecNormalize(_make_env("Pendulum-v1", seed=0)), **KWARGS)
+        model.learn(2 * N_STEPS * N_ENVS, callback=Checkpointer(tmp_path))
+        if how == "saved":
+            model.save(tmp_path / "model")
+            model = HPPO.load(tmp_path / "model", env=VecNormalize(_make_env("Pendulum-v1", seed=7)))
+        model.learn(2 * N_STEPS * N_ENVS, reset_num_timesteps=how == "anew")
+        models.append(model)
+    assert differences(models[0], models[1]) == []
+    assert "buffer.observations" in differences(models[0], models[2])
+
+
+def test_another_number_of_actors_is_said(tmp_path: Path) -> None:
+    model = HPPO("MlpPolicy", _make_env(), **KWARGS)
+    model.learn(N_STEPS * N_ENVS, callback=Checkpointer(tmp_path))
+    model.save(tmp_path / "model")
+    loaded = HPPO.load(tmp_path / "model", env=_make_env(), n_actors=4)
+    with pytest.warns(UserWarning, match="states are of a ActorVecEnv with 2 actors, not of a ActorVecEnv with 4 actors"):
+        loaded.learn(N_STEPS * N_ENVS, reset_num_timesteps=False)
 
 
 def test_too_many_end_the_training() -> None:

@@ -16,6 +16,8 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from sb3_hrl.actors import ActorVecEnv
+from sb3_hrl.checkpoint import Checkpointer, read_metadata
+from sb3_hrl.checkpoint.tree import unpack
 from sb3_hrl.wrappers import ActionHold
 from sb3_hrl_plugins.impala import IMPALA
 from tests.envs import ScriptedEnv
@@ -127,6 +129,45 @@ def test_statistics_learn_from_every_actor() -> None:
     raw = start["obs"] * np.sqrt(start["var"] + env.epsilon) + start["mean"]
     np.testing.assert_allclose(np.hypot(raw[..., 0], raw[..., 1]), 1, atol=1e-4)  # cosine and sine, as Pendulum has them
     assert env.ret_rms.count > 8 * 4 * 3
+
+
+def test_actors_go_on_after_their_last_trajectory(tmp_path: Path) -> None:
+    """The queue is dropped; environments, and what they showed last, are those after what the learner had learned from."""
+    n_envs, length = 4, 200  # of every episode
+
+    def make_env(seed: int) -> Any:
+        return VecNormalize(make_vec_env("Pendulum-v1", n_envs, seed=seed, vec_env_cls=ActorVecEnv), norm_obs=False)  # type: ignore[arg-type]
+
+    firsts: dict[int, Any] = {}
+    ends: list[tuple[int, int]] = []
+
+    def look(model: Any, n_rollouts: int) -> None:
+        for trajectory in model._pool._gathered:
+            firsts.setdefault(trajectory.actor, (trajectory.sequence, trajectory.obs[0].copy()))
+            steps = [(8 * trajectory.sequence + step + 1, info["episode"]["l"]) for step, _, info in trajectory.infos]
+            ends.extend(steps)
+
+    model = IMPALA("MlpPolicy", make_env(0), n_actors=2, **KWARGS)
+    model.learn(8 * n_envs * 20, callback=[Look(look), Checkpointer(tmp_path, save_freq=8 * n_envs)])
+    cut = tmp_path / f"rl_model_{8 * n_envs * 12}_steps.zip"
+    assert "the queue" in read_metadata(cut)["missing"][0]
+    firsts.clear()
+    ends.clear()
+    loaded: Any = IMPALA.load(cut, env=make_env(7), device="cpu")
+    states = loaded._rest["envs"]["base"]["states"]
+    with pytest.warns(UserWarning, match="not exactly; what restarts: the queue: trajectories that actors had collected"):
+        loaded.learn(8 * n_envs * 40, callback=Look(look), reset_num_timesteps=False)
+    assert sorted(firsts) == [0, 1]
+    for actor, state in enumerate(states):
+        sequence, obs = firsts[actor]
+        _, is_new, last_obs, _ = unpack(state["structure"], state["arrays"])
+        assert sequence == state["sequence"] > 0
+        assert not is_new
+        assert np.array_equal(obs, last_obs)
+    # Steps are counted from before the cut, by the sequence and by the Monitor.
+    assert ends
+    assert all(step % length == 0 and n_steps == length for step, n_steps in ends)
+    assert all(8 * state["sequence"] % length for state in states)
 
 
 @pytest.mark.parametrize(

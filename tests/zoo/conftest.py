@@ -11,6 +11,10 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
+from sb3_hrl.checkpoint import archive
+from sb3_hrl.checkpoint.snapshot import read_state
+from sb3_hrl.checkpoint.tree import pack
+
 Zoo = Callable[..., subprocess.CompletedProcess[str]]
 
 # A whole training run of hppo in a second or two, start-up aside.
@@ -32,6 +36,23 @@ def run_zoo(command: str, *args: str, cwd: Path, returncode: int = 0, **env: str
     process = subprocess.run(line, cwd=cwd, capture_output=True, text=True, check=False, env={**os.environ, **env})
     assert process.returncode == returncode, f"{process.returncode}\n{process.stdout}\n{process.stderr}"
     return process
+
+
+def assert_same_end(left: Path, right: Path, has_same_callbacks: bool = True) -> None:
+    """
+    :param left: a run's last checkpoint
+    :param right: of another run, which has come to the same end
+    :param has_same_callbacks: whether these are compared, too
+    """
+    first, second = archive.read(left), archive.read(right)
+    for name in ("policy.pth", "policy.optimizer.pth"):
+        assert first.members[name] == second.members[name], name
+    states = [read_state(found) for found in (first, second)]
+    for _, resume in states:
+        assert resume is not None
+        if not has_same_callbacks:
+            del resume["callbacks"]
+    assert pack(states[0]) == pack(states[1])
 
 
 def read_video(file: Path) -> np.ndarray:

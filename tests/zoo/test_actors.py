@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.zoo.conftest import run_zoo
+from tests.zoo.conftest import assert_same_end, run_zoo
 
 CONFIG = """\
 Hopper-v5:
@@ -24,9 +24,10 @@ Hopper-v5:
 TRAIN = ["--algo", "hppo", "--env", "Hopper-v5", "-conf", "own.yml", "--seed", "0"]
 
 
-def test_train_and_enjoy(tmp_path: Path) -> None:
+def test_train_and_go_on_and_enjoy(tmp_path: Path) -> None:
     (tmp_path / "own.yml").write_text(CONFIG)
-    process = run_zoo("train", *TRAIN, "--eval-freq", "256", "--eval-episodes", "2", "--save-freq", "256", cwd=tmp_path)
+    train = ["train", *TRAIN, "--eval-freq", "256", "--eval-episodes", "2", "--save-freq", "256"]
+    process = run_zoo(*train, cwd=tmp_path)
     assert "actor_restarts" in process.stdout
     assert "is used as it is" not in process.stderr  # the wrapper was native, in the actors
     assert "Warning" not in process.stderr
@@ -40,6 +41,10 @@ def test_train_and_enjoy(tmp_path: Path) -> None:
     assert np.load(run / "evaluations.npz")["timesteps"].tolist() == [256, 512]
     assert (run / "rl_model_512_steps.zip").is_file()
     assert (run / "Hopper-v5" / "vecnormalize.pkl").is_file()
+    again = run_zoo(*train, "-i", str(run / "rl_model_256_steps.zip"), cwd=tmp_path)
+    assert "Continuing at step 256 of 512" in again.stdout
+    assert "Warning" not in again.stderr
+    assert_same_end(run / "Hopper-v5.zip", tmp_path / "logs/hppo/Hopper-v5_2/Hopper-v5.zip")
     common = ["--algo", "hppo", "--env", "Hopper-v5", "-f", "logs"]
     assert "Mean reward:" in run_zoo("enjoy", *common, "--no-render", "-n", "100", cwd=tmp_path).stdout
 

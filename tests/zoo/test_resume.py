@@ -15,9 +15,7 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_hrl.checkpoint import archive, newest
-from sb3_hrl.checkpoint.snapshot import read_state
-from sb3_hrl.checkpoint.tree import pack
-from tests.zoo.conftest import run_zoo
+from tests.zoo.conftest import assert_same_end, run_zoo
 
 CONFIG = """\
 Hopper-v5:
@@ -58,18 +56,6 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cwd
 
 
-def _assert_same_end(left: Path, right: Path, has_same_callbacks: bool = True) -> None:
-    first, second = archive.read(left), archive.read(right)
-    for name in ("policy.pth", "policy.optimizer.pth"):
-        assert first.members[name] == second.members[name], name
-    states = [read_state(found) for found in (first, second)]
-    for _, resume in states:
-        assert resume is not None
-        if not has_same_callbacks:
-            del resume["callbacks"]
-    assert pack(states[0]) == pack(states[1])
-
-
 def test_a_run_goes_on_exactly(straight: Path) -> None:
     parent = Path("logs/hppo/Hopper-v5_1")
     cut = parent / "rl_model_256_steps.zip"
@@ -77,7 +63,7 @@ def test_a_run_goes_on_exactly(straight: Path) -> None:
     assert "Continuing at step 256 of 512" in process.stdout
     assert "different" not in process.stdout
     runs = straight / parent, straight / "logs/hppo/Hopper-v5_2"
-    _assert_same_end(runs[0] / "Hopper-v5.zip", runs[1] / "Hopper-v5.zip")
+    assert_same_end(runs[0] / "Hopper-v5.zip", runs[1] / "Hopper-v5.zip")
     left, right = (np.load(run / "evaluations.npz") for run in runs)
     assert np.array_equal(left["results"], right["results"])
     assert np.array_equal(left["timesteps"], right["timesteps"])
@@ -85,6 +71,9 @@ def test_a_run_goes_on_exactly(straight: Path) -> None:
     assert archive.read(runs[1] / "Hopper-v5.zip").metadata["resumed_from"][0]["num_timesteps"] == 256
     assert sorted(path.name for path in (straight / "tb/Hopper-v5").iterdir()) == ["HPPO_1", "HPPO_2"]
     assert archive.read(runs[0] / "best_model.zip").metadata["kind"] == "inference"
+    for name in ("best_model", "Hopper-v5", "rl_model_256_steps"):
+        beside = (runs[0] / f"{name}.metadata.yaml").read_bytes()
+        assert beside == archive.read(runs[0] / f"{name}.zip").members["metadata.yaml"]
 
 
 def test_differences_are_listed(straight: Path) -> None:
@@ -94,11 +83,15 @@ def test_differences_are_listed(straight: Path) -> None:
 
 
 def test_what_cannot_go_on_is_refused_before_anything_is_made(straight: Path) -> None:
-    end = "logs/hppo/Hopper-v5_1/Hopper-v5.zip"
+    end, cut = "logs/hppo/Hopper-v5_1/Hopper-v5.zip", "logs/hppo/Hopper-v5_1/rl_model_256_steps.zip"
+    others = "".join(CONFIG.replace("Hopper-v5", name) for name in ("Ant-v5", "MuscleArmReach-v0"))
+    (straight / "own.yml").write_text(CONFIG + others)
     for options, message in (
         (["-i", end], "it has 512 steps already, so there is nothing left of 512: give a larger total with -n"),
         (["-i", "bad.zip"], "bad.zip: the file is truncated"),
         (["-i", "ppo.zip"], "ppo.zip: it is of stable_baselines3.ppo.ppo:PPO, not of --algo hppo"),
+        (["-i", cut, "--env", "Ant-v5"], f"error: -i {cut}: Observation spaces do not match: Box(-inf, inf, (11,), float64)"),
+        (["-i", cut, "--env", "MuscleArmReach-v0"], f"error: -i {cut}: "),
     ):
         (straight / "bad.zip").write_bytes((straight / end).read_bytes()[:2000])
         code = (
@@ -202,7 +195,7 @@ def test_the_command_goes_on_with_a_run(straight: Path, tmp_path: Path) -> None:
     process = subprocess.run(again, cwd=tmp_path, check=False, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
     end = straight / "logs/hppo/Hopper-v5_1/Hopper-v5.zip"
-    _assert_same_end(tmp_path / "again/Hopper-v5.zip", end, has_same_callbacks=False)  # there is a progress bar
+    assert_same_end(tmp_path / "again/Hopper-v5.zip", end, has_same_callbacks=False)  # there is a progress bar
     process = subprocess.run([*command, "--resume", "missing"], cwd=tmp_path, check=False, capture_output=True, text=True)
     assert process.returncode == 2
     assert "--resume: missing: there is no such checkpoint or run folder" in process.stderr
