@@ -238,6 +238,19 @@ def test_beyond_its_ranges_a_joint_costs():
     assert info["reward_limits"] == pytest.approx(-2 * beyond)
 
 
+@pytest.mark.parametrize(
+    ("env_id", "weight", "sharpness"), [("MuscleWalkerWalk-v0", 1.0, 1.0), ("MuscleWalkerSpeed-v0", 2.0, 5.0)]
+)
+def test_the_wanted_speed_earns_most(env_id, weight, sharpness):
+    env = gym.make(env_id, actuation="muscle_e2e", target_speed=(1.6, 1.6))
+    env.reset(seed=0)
+    for _ in range(5):
+        *_, info = env.step(np.zeros(14, np.float32))
+    error = info["mean_speed"] - 1.6
+    assert abs(error) > 0.02
+    assert info["reward_speed"] == pytest.approx(weight * np.exp(-sharpness * error**2), rel=1e-12)
+
+
 def test_speeds_are_drawn_from_their_range():
     engine = Engine(load_task("MuscleWalkerSpeed-v0"), 100, seeds=range(100))
     obs, infos = engine.reset()
