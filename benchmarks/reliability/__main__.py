@@ -114,7 +114,8 @@ def measure_kills(folder: Path, n_kills: int = 200) -> dict[str, Any]:
             run_folder, checkpoint, end = folder / f"run {len(ends)}", None, None
             step.value = 0
             while end is None:
-                kill_after = draw.random() * seconds if len(n_lost) < n_kills else None
+                # Up to twice the time of a run: loading takes its share, and so does whoever else uses the machine.
+                kill_after = 2 * draw.random() * seconds if len(n_lost) < n_kills else None
                 end = _in_a_process(_train, name, run_folder, checkpoint, save_freq, step, kill_after=kill_after)
                 if end is None:
                     checkpoint = find(run_folder) if list(run_folder.glob("*.zip")) else None
@@ -127,6 +128,7 @@ def measure_kills(folder: Path, n_kills: int = 200) -> dict[str, Any]:
     return {
         "kills": len(n_lost),
         "runs that came to their end": f"{len(ends)}, {n_same} with the straight run's digest",
+        "kills that cost steps": sum(lost > 0 for lost in n_lost),
         "steps between two checkpoints": save_freq,
         "steps lost, at most": max(n_lost),
         "steps lost, on average": round(statistics.mean(n_lost), 1),
