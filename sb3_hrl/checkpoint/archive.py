@@ -21,6 +21,8 @@ import yaml
 
 MANIFEST = "manifest.json"
 METADATA = "metadata.yaml"
+# Of what a checkpoint holds beside SB3's content.
+FORMAT = 2
 _SEAL = b"sb3-hrl sha256 "
 _DIGEST_SIZE = 64
 # A model of this size would not have been trained here; a stranger's file may claim anything.

@@ -18,9 +18,9 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvWrapper
 
+from sb3_hrl.checkpoint.archive import FORMAT
 from sb3_hrl.checkpoint.snapshot import Snapshot, take
 
-FORMAT = 1
 # VecEnvs that ``make_vec_env`` makes of single environments.
 MADE_OF_ENVS = ("DummyVecEnv", "SubprocVecEnv", "ActorVecEnv")
 _PACKAGES = ("torch", "mujoco", "stable-baselines3", "gymnasium", "numpy", "sb3-hrl")

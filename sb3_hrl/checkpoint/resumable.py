@@ -98,7 +98,15 @@ class Resumable(OnPolicyAlgorithm):
             io.BytesIO(found.data), env, device, {**data, **replaced}, print_system_info, force_reset, **kwargs
         )
         if found.metadata:
-            normalization, model._rest = snapshot.read_state(found)
+            normalization, rest = snapshot.read_state(found)
+            written = found.metadata["format"]
+            if rest is not None and written != archive.FORMAT:
+                warnings.warn(
+                    f"{found.path}: it is in format {written}, and what training goes on from is read in format {archive.FORMAT}: "
+                    "the model is loaded, its environments and random numbers begin anew"
+                )
+                rest = None
+            model._rest = rest
             normalize = model.get_vec_normalize_env()
             if normalization is not None and normalize is not None:
                 set_normalization(normalize, normalization)

@@ -50,6 +50,16 @@ def test_names_bear_the_step(run: Path) -> None:
     assert newest(run) == find(run) == run / "rl_model_32_steps.zip"
 
 
+def test_another_format_gives_the_model_only(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = run / "rl_model_16_steps.zip"
+    env = HPPO("MlpPolicy", "CartPole-v1", **SMALL).get_env()  # type: ignore[arg-type]
+    monkeypatch.setattr(archive, "FORMAT", archive.FORMAT + 1)
+    with pytest.warns(UserWarning, match=rf"{path.name}: it is in format {archive.FORMAT - 1}, .* begin anew"):
+        model = HPPO.load(path, env=env)
+    assert model.num_timesteps == 16
+    assert model.learn(16, reset_num_timesteps=False).num_timesteps == 32
+
+
 def test_sb3_reads_it(run: Path) -> None:
     data, params, _ = load_from_zip_file(run / "rl_model_32_steps.zip")
     assert data is not None
