@@ -102,7 +102,7 @@ class Resumable(OnPolicyAlgorithm):
             written = found.metadata["format"]
             if rest is not None and written != archive.FORMAT:
                 warnings.warn(
-                    f"{found.path}: it is in format {written}, and what training goes on from is read in format {archive.FORMAT}: "
+                    f"{found.path}: it is in format {written}, and training goes on exactly from format {archive.FORMAT} only: "
                     "the model is loaded, its environments and random numbers begin anew"
                 )
                 rest = None
