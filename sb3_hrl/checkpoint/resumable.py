@@ -102,7 +102,7 @@ class Resumable(OnPolicyAlgorithm):
             written = found.metadata["format"]
             if rest is not None and written != archive.FORMAT:
                 warnings.warn(
-                    f"{found.path}: it is in format {written}, and training goes on exactly from format {archive.FORMAT} only: "
+                    f"{found.path}: it is in format {written}, but training goes on exactly from format {archive.FORMAT}: "
                     "the model is loaded, its environments and random numbers begin anew"
                 )
                 rest = None
