@@ -1,4 +1,4 @@
-"""Trainings that last for a time instead of a number of steps."""
+"""Trainings that last for a time instead of a number of steps, and that count on where another ended."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,9 +15,6 @@ ENDLESS = 2**62
 def train_for(model: BaseAlgorithm, duration_seconds: float, clock: Callable[[], float]) -> None:
     """
     Let a model's training end with the first iteration that ends after a time, and its schedules follow that time.
-
-    The model becomes one of a subclass that is made here: the two seams lie in its class, and attributes of the model itself
-    would be saved with it.
 
     :param model: of any SB3 algorithm, not yet trained
     :param duration_seconds: how long
@@ -42,6 +39,29 @@ def train_for(model: BaseAlgorithm, duration_seconds: float, clock: Callable[[],
 
     if not issubclass(algorithm, ARS):
         del Timed._do_one_update
+    _become(model, Timed)
+
+
+def count_on(model: BaseAlgorithm) -> None:
+    """
+    Let a model that was loaded train up to a number of steps, those included that it has had.
+
+    :param model: of any SB3 algorithm
+    """
+    algorithm: Any = type(model)
+
+    class CountingOn(algorithm):
+        def learn(self, total_timesteps: int, *args: Any, **kwargs: Any) -> Any:
+            return super().learn(total_timesteps - self.num_timesteps, *args, **{**kwargs, "reset_num_timesteps": False})
+
+    _become(model, CountingOn)
+
+
+def _become(model: BaseAlgorithm, subclass: type) -> None:
+    """
+    Give a model a class that is made here: the seams lie in its class, and attributes of the model itself would be saved with
+    it.
+    """
     for name in ("__name__", "__qualname__", "__module__"):
-        setattr(Timed, name, getattr(algorithm, name))
-    model.__class__ = Timed
+        setattr(subclass, name, getattr(type(model), name))
+    model.__class__ = subclass

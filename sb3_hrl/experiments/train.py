@@ -20,14 +20,16 @@ from rl_zoo3.utils import ALGOS
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnv
 from tqdm import tqdm
 
-from sb3_hrl.checkpoint import find, resumable
+from sb3_hrl.checkpoint import Resumable, find, resumable
 from sb3_hrl.errors import UsageError
 from sb3_hrl.experiments.metrics import CONFIG, SUMMARY
 from sb3_hrl.experiments.options import count, key_value
 from sb3_hrl.experiments.runs import read_json
-from sb3_hrl.experiments.timed import ENDLESS, train_for
+from sb3_hrl.experiments.timed import ENDLESS, count_on, train_for
 from sb3_hrl.registry import suggest
 from sb3_hrl.zoo.manager import PluginExperimentManager
 from sb3_hrl.zoo.validation import HYPERPARAMS
@@ -57,10 +59,17 @@ def _duration(text: str) -> float:
 
 
 class Options(NamedTuple):
-    """What the zoo has no option for. Each may be None."""
+    """
+    What the zoo has no option for.
+
+    :param duration_seconds: how long to train, or None
+    :param output_dir: the run's folder, or None for the zoo's choice
+    :param goes_on: whether a run goes on that cannot go on exactly
+    """
 
     duration_seconds: float | None
     output_dir: Path | None
+    goes_on: bool = False
 
 
 def run(args: argparse.Namespace, zoo_args: Sequence[str]) -> int:
@@ -74,25 +83,49 @@ def run(args: argparse.Namespace, zoo_args: Sequence[str]) -> int:
     _check(args, zoo_args)
     if args.seeds is not None:
         return _train_seeds(args, zoo_args)
-    return _train(args.algo, args.env, zoo_args, Options(args.duration, args.output_dir))
+    goes_on = args.resume is not None and not _is_resumable(args.algo)
+    return _train(args.algo, args.env, zoo_args, Options(args.duration, args.output_dir, goes_on))
 
 
 def _resume(args: argparse.Namespace, zoo_args: Sequence[str]) -> list[str]:
     """What the run was started with, its newest whole checkpoint, and what is different this time."""
     if args.seeds is not None:
         raise UsageError("--resume and --seeds exclude each other: a run has one seed")
+    path = Path(args.resume)
+    config = (path if path.is_dir() else path.parent) / CONFIG
+    saved = yaml.safe_load(config.read_text()) if config.is_file() else None
     try:
-        checkpoint = find(args.resume)
+        if saved is not None and path.is_dir() and not _is_resumable(saved["algo"]):
+            checkpoint = _find_stock(path, saved["env"])
+        else:
+            checkpoint = find(path)
     except FileNotFoundError as error:
         raise UsageError(f"--resume: {error}") from None
-    config = checkpoint.parent / CONFIG
-    if not config.is_file():
-        raise UsageError(f"--resume: {checkpoint.parent} has no {CONFIG} that says how the run was started")
-    saved = yaml.safe_load(config.read_text())
+    if saved is None:
+        raise UsageError(f"--resume: {config.parent} has no {CONFIG} that says how the run was started")
     args.algo, args.env = saved["algo"], saved["env"]
-    if args.duration is None and not {"-n", "--n-timesteps"} & set(zoo_args):
+    arguments = list(saved["arguments"])
+    if args.duration is not None:
+        for index in reversed([i for i, text in enumerate(arguments) if text in ("-n", "--n-timesteps")]):
+            del arguments[index : index + 2]
+    elif not {"-n", "--n-timesteps"} & set(zoo_args):
         args.duration = saved.get("duration_seconds")
-    return ["--seed", str(saved["seed"]), *saved["arguments"], *zoo_args, "-i", str(checkpoint)]
+    return ["--seed", str(saved["seed"]), *arguments, *zoo_args, "-i", str(checkpoint)]
+
+
+def _is_resumable(algo: str) -> bool:
+    """Whether its runs go on exactly."""
+    return ALGOS[algo] in (PPO, A2C) or issubclass(ALGOS[algo], Resumable)
+
+
+def _find_stock(folder: Path, env_id: str) -> Path:
+    """The newest model that the zoo has saved there: at the end, or by ``--save-freq``."""
+    saved = sorted(folder.glob("rl_model_*_steps.zip"), key=lambda path: int(path.stem.split("_")[2]))
+    final = folder / f"{env_id.replace('/', '-')}.zip"
+    found = [*saved, *([final] if final.is_file() else [])]
+    if not found:
+        raise FileNotFoundError(f"{folder}: the folder has no model yet (*.zip): train with --save-freq for some")
+    return found[-1]
 
 
 def _check(args: argparse.Namespace, zoo_args: Sequence[str]) -> None:
@@ -171,6 +204,8 @@ def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
 class RunManager(PluginExperimentManager):
     """The same experiment manager for every algorithm, with what ``sb3-hrl train`` adds."""
 
+    goes_on = False
+
     @classmethod
     def from_zoo(cls, options: Options, args: argparse.Namespace, *rest: Any, **kwargs: Any) -> "RunManager":
         """
@@ -182,6 +217,7 @@ class RunManager(PluginExperimentManager):
         """
         args.duration_seconds = options.duration_seconds
         manager = cls(args, *rest, **kwargs)
+        manager.goes_on = options.goes_on
         manager.duration_seconds = options.duration_seconds
         if options.duration_seconds is not None:
             manager.n_timesteps = ENDLESS
@@ -202,8 +238,20 @@ class RunManager(PluginExperimentManager):
     def create_callbacks(self) -> None:
         super().create_callbacks()
         if self.recorder is not None:
+            if self.goes_on:
+                self._copy_metrics()
             self.show_progress = False
             self.callbacks.insert(0, RunProgressBar(self.recorder))  # the zoo ends the first one, whatever happens
+
+    def _load_pretrained_agent(self, hyperparams: dict[str, Any], env: VecEnv) -> BaseAlgorithm:
+        model = super()._load_pretrained_agent(hyperparams, env)
+        if self.goes_on:
+            lost = ["environments", "random numbers"]
+            if isinstance(model, OffPolicyAlgorithm) and not (model.replay_buffer and model.replay_buffer.size()):
+                lost.append("the replay buffer (--save-replay-buffer keeps it)")
+            print(f"Continuing at step {model.num_timesteps}, not exactly; what begins anew: {', '.join(lost)}")
+            count_on(model)
+        return model
 
     def setup_experiment(self) -> tuple[BaseAlgorithm, dict[str, Any]] | None:
         results = super().setup_experiment()

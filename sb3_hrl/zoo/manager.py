@@ -223,9 +223,8 @@ class PluginExperimentManager(ExperimentManager):
             self.save_freq = 0  # the zoo's callback would save in the middle of an iteration
         super().create_callbacks()
         if self.is_recorded:
-            earlier = Path(self.trained_agent).parent / METRICS
-            if self.resumed and earlier.is_file():
-                shutil.copy(earlier, self.save_path)  # the curve begins where the run did; the recorder cuts it here
+            if self.resumed:
+                self._copy_metrics()
             settings = {"env": self.env_name.gym_id, "seed": self.seed}
             self.recorder = RunRecorder(Path(self.save_path), settings, self.duration_seconds)
             self.callbacks.append(self.recorder)
@@ -237,6 +236,12 @@ class PluginExperimentManager(ExperimentManager):
                 save_optimizer=self.checkpoint_options.get("save_optimizer", True),
                 verbose=self.verbose,
             )
+
+    def _copy_metrics(self) -> None:
+        """The curve begins where the run did; the recorder cuts it where this one goes on."""
+        earlier = Path(self.trained_agent).parent / METRICS
+        if earlier.is_file():
+            shutil.copy(earlier, self.save_path)
 
     def _maybe_normalize(self, env: VecEnv, eval_env: bool) -> VecEnv:
         if not self.resumed:

@@ -121,6 +121,26 @@ def test_a_stock_run_goes_on(runs: Path) -> None:
     assert steps[-1] == 640
 
 
+def test_an_off_policy_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its weights, steps and clock do; a replay buffer if it was kept."""
+    monkeypatch.chdir(tmp_path)
+    options = ["--seed", "1", "--eval-freq", "-1", "-params", "learning_starts:50", "batch_size:16"]
+    assert main(["train", "--algo", "sac", "--env", "Pendulum-v1", "-n", "300", *options, "--output-dir", "first"]) == 0
+    seconds = json.loads((tmp_path / "first" / SUMMARY).read_text())["duration_hours"] * 3600
+    assert main(["train", "--resume", "first", "--duration", f"{seconds + 1.5}s", "--output-dir", "timed"]) == 0
+    output = capsys.readouterr().out
+    assert "Continuing at step 300, not exactly; what begins anew: environments, random numbers, the replay buffer" in output
+    summary = json.loads((tmp_path / "timed" / SUMMARY).read_text())
+    assert summary["total_timesteps"] > 300
+    assert summary["duration_hours"] * 3600 >= seconds + 1.5
+    assert main(["train", "--resume", "first", "-n", "400", "--output-dir", "longer", "--save-replay-buffer"]) == 0
+    assert json.loads((tmp_path / "longer" / SUMMARY).read_text())["total_timesteps"] == 400
+    assert main(["train", "--resume", "longer", "-n", "450", "--output-dir", "longest"]) == 0
+    assert "Continuing at step 400, not exactly; what begins anew: environments, random numbers\n" in capsys.readouterr().out
+
+
 def test_seeds_are_runs_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     line = ["train", "--algo", "ppo", *CARTPOLE, "-n", "64", *QUICK, "--seeds", "4", "5", "--output-dir", "both"]
