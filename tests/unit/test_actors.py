@@ -210,9 +210,11 @@ def test_killed_actors_are_replaced(keeps_states: bool) -> None:
 
     def look(number: int, trajectory: Trajectory) -> None:
         audit.check(trajectory)
-        if number % 10 == 4:
-            os.kill(_pid(pool, number // 10 % 2), signal.SIGKILL)
+        if number % 10 == 4:  # one that has come on since it was replaced: else it does not go back a second time
+            killed.append(trajectory.actor)
+            os.kill(_pid(pool, trajectory.actor), signal.SIGKILL)
 
+    killed: list[int] = []
     pool = _make_pool(env)
     pool.keeps_states = keeps_states
     with pool, warnings.catch_warnings(record=True) as caught:
@@ -221,7 +223,8 @@ def test_killed_actors_are_replaced(keeps_states: bool) -> None:
         pool.publish()
         _collect(pool, 40, look)
     assert len(caught) == pool.n_restarts == 4
-    text = "actor 0 (environments 0 to 1) was killed by SIGKILL: replaced, the 1. of at most 100"
+    envs = ("0 to 1", "2 to 3")[killed[0]]
+    text = f"actor {killed[0]} (environments {envs}) was killed by SIGKILL: replaced, the 1. of at most 100"
     assert str(caught[0].message) == text
     assert audit.problems == []
     assert audit.n_trajectories == 40
@@ -346,6 +349,11 @@ def test_an_error_before_the_first_step_stops_at_once() -> None:
 def test_monitor_files_go_on(tmp_path: Path) -> None:
     env = _make_actor_env("CartPole-v1", monitor_dir=str(tmp_path))
     for n_runs in (1, 2):
+        n_episodes = [0, 0]
+
+        def count(number: int, trajectory: Trajectory, n_episodes: list[int] = n_episodes) -> None:
+            n_episodes[trajectory.actor] += len(trajectory.infos)
+
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with _make_pool(env) as pool:
@@ -353,7 +361,8 @@ def test_monitor_files_go_on(tmp_path: Path) -> None:
                 pool.publish()
                 _collect(pool, 8, lambda number, trajectory: None)
                 os.kill(_pid(pool, 0), signal.SIGKILL)
-                _collect(pool, 16, lambda number, trajectory: None)
+                while min(n_episodes) < 2:
+                    _collect(pool, 1, count)
         for rank in range(2):
             lines = (tmp_path / f"{rank}.monitor.csv").read_text().splitlines()
             assert [line[:6] for line in lines[:2]] == ['#{"t_s', "r,l,t"]
