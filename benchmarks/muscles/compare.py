@@ -265,7 +265,7 @@ def report(env_id: str, figures: list[str]) -> None:
     for figure, panel in zip(figures, axes[0], strict=True):
         panel.set(xlabel="environment steps", ylabel=f"{figure} (median, range over seeds)")
         panel.grid(alpha=0.3)
-    axes[0, 0].legend()
+    plot.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     plot.savefig(RESULTS / f"{env_id}.png", dpi=110)
     Console(width=160).print(table)
 
