@@ -1,11 +1,25 @@
-"""A Procgen game for the peers: a gymnasium environment over procgen's own batch of one. Knows nothing of sb3_hrl."""
+"""What the peers share: a gymnasium environment over procgen's own batch of one, and options. Knows nothing of sb3_hrl."""
 
+import argparse
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from procgen import ProcgenGym3Env
+
+
+def read_arguments() -> argparse.Namespace:
+    """
+    :return: what the command line says
+    """
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--game", default="coinrun")
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--warmup-seconds", type=float, default=30.0)
+    parser.add_argument("--n-envs", type=int, default=32)
+    parser.add_argument("--n-runners", type=int, default=2)
+    return parser.parse_args()
 
 
 class ProcgenGame(gym.Env):

@@ -5,12 +5,11 @@ The Nature network, 32 environments in two runners, unrolls of 128 steps, miniba
 has it for ours.
 """
 
-import argparse
 import json
 import time
 
 import ray
-from game import ProcgenGame
+from game import ProcgenGame, read_arguments
 from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.tune.registry import register_env
@@ -18,13 +17,7 @@ from ray.tune.registry import register_env
 
 def main() -> None:
     """Train for a while, and say how fast it was."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--game", default="coinrun")
-    parser.add_argument("--seconds", type=float, default=120.0)
-    parser.add_argument("--warmup-seconds", type=float, default=30.0)
-    parser.add_argument("--n-envs", type=int, default=32)
-    parser.add_argument("--n-runners", type=int, default=2)
-    args = parser.parse_args()
+    args = read_arguments()
     ray.init(num_cpus=args.n_runners + 1, include_dashboard=False, log_to_driver=False)
     register_env("procgen", lambda config: ProcgenGame(config["game"], is_float=True))
     network = DefaultModelConfig(

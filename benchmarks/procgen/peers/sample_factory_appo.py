@@ -6,14 +6,13 @@ Its network for Atari, which is Nature's, 32 environments in two workers, rollou
 epoch.
 """
 
-import argparse
 import json
 import tempfile
 import time
 from importlib.metadata import version
 from typing import Any
 
-from game import ProcgenGame
+from game import ProcgenGame, read_arguments
 from sample_factory.algo.runners.runner import AlgoObserver, Runner
 from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
 from sample_factory.envs.env_utils import register_env
@@ -45,13 +44,7 @@ class Clock(AlgoObserver):
 
 def main() -> None:
     """Train for a while, and say how fast it was."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--game", default="coinrun")
-    parser.add_argument("--seconds", type=float, default=120.0)
-    parser.add_argument("--warmup-seconds", type=float, default=30.0)
-    parser.add_argument("--n-envs", type=int, default=32)
-    parser.add_argument("--n-runners", type=int, default=2)
-    args = parser.parse_args()
+    args = read_arguments()
     register_env(f"procgen_{args.game}", make_env)
     arguments = [
         f"--env=procgen_{args.game}",
