@@ -114,8 +114,8 @@ def _resume(args: argparse.Namespace, zoo_args: Sequence[str]) -> list[str]:
 
 
 def _is_resumable(algo: str) -> bool:
-    """Whether its runs go on exactly."""
-    return ALGOS[algo] in (PPO, A2C) or issubclass(ALGOS[algo], Resumable)
+    """Whether its runs go on exactly; of an algorithm that is not known here that is asked later."""
+    return algo not in ALGOS or ALGOS[algo] in (PPO, A2C) or issubclass(ALGOS[algo], Resumable)
 
 
 def _find_stock(folder: Path, env_id: str) -> Path:
