@@ -172,6 +172,8 @@ class RunRecorder(BaseCallback):
         self._marks = writer.marks
         self.logger.output_formats.append(writer)
         self._keep()
+        # Before the first line of metrics: a run that is killed at any moment after it says that it is unfinished.
+        self._renew_summary()
 
     def _keep(self) -> None:
         model: Any = self.model

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from stable_baselines3 import A2C, PPO, SAC
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import load_results
 
@@ -63,6 +64,22 @@ def test_any_algorithm(
     assert (summary["total_timesteps"], summary["total_updates"]) == (200, n_updates)
     assert summary["num_episodes"] >= 1
     assert read_metrics(tmp_path / METRICS)[0]
+
+
+def test_a_summary_is_there_before_the_first_metrics(tmp_path: Path) -> None:
+    class Look(BaseCallback):
+        def _on_training_start(self) -> None:
+            seen.append((json.loads((tmp_path / SUMMARY).read_text()), (tmp_path / METRICS).read_text()))
+
+        def _on_step(self) -> bool:
+            return True
+
+    seen: list[tuple[dict[str, Any], str]] = []
+    model = PPO("MlpPolicy", "CartPole-v1", n_steps=64, batch_size=64, n_epochs=1, seed=0)
+    model.learn(64, callback=[recorder := RunRecorder(tmp_path, SETTINGS), Look()])
+    recorder.finish(has_failed=False)
+    ((summary, metrics),) = seen
+    assert (summary["status"], summary["total_timesteps"], metrics) == ("running", 0, "")
 
 
 def test_a_training_that_goes_on_counts_on(tmp_path: Path) -> None:
