@@ -19,6 +19,7 @@ from gymnasium import spaces
 from stable_baselines3.common.policies import ActorCriticCnnPolicy
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, NatureCNN
+from stable_baselines3.common.type_aliases import Schedule
 from torch import nn
 from torch.nn import functional as F
 
@@ -100,6 +101,15 @@ class ImpalaCnn(BaseFeaturesExtractor):
             self.sections.append(_Section(n_channels, n_out))
             n_channels, height, width = n_out, (height + 1) // 2, (width + 1) // 2
         self.linear = nn.Linear(n_channels * height * width, features_dim)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot's weights and no biases, as in OpenAI's baselines: SB3's orthogonal ones grow from block to block."""
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv2d | nn.Linear):
+                nn.init.xavier_uniform_(layer.weight)
+                assert layer.bias is not None
+                nn.init.zeros_(layer.bias)
 
     def forward(self, observations: th.Tensor) -> th.Tensor:
         with _autocast(observations, self.halves):
@@ -190,6 +200,12 @@ class NatureCnnPolicy(ActorCriticCnnPolicy):
         if not kwargs["normalize_images"] and issubclass(kwargs["features_extractor_class"], NatureCnn | ImpalaCnn):
             kwargs["features_extractor_kwargs"] = {"white": 255.0, **(kwargs.get("features_extractor_kwargs") or {})}
         super().__init__(*args, **kwargs)
+
+    def _build(self, lr_schedule: Schedule) -> None:
+        super()._build(lr_schedule)
+        for module in self.modules():
+            if isinstance(module, ImpalaCnn):
+                module.reset_parameters()
 
     def extract_features(self, obs: Any, features_extractor: BaseFeaturesExtractor | None = None) -> Any:
         if self.normalize_images or not self.share_features_extractor:

@@ -8,8 +8,10 @@ import pytest
 import torch as th
 from gymnasium import spaces
 from stable_baselines3 import PPO
+from stable_baselines3.common.policies import ActorCriticCnnPolicy
 from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+from torch import nn
 from torch.nn import functional as F
 
 from sb3_hrl.cnn import ImpalaCnn, ImpalaCnnPolicy, NatureCnn, NatureCnnPolicy
@@ -247,6 +249,27 @@ def test_the_policies_serve_ppo_too(tmp_path: Any) -> None:
     wide = ImpalaCnnPolicy(SPACE, spaces.Discrete(3), lambda _: 1e-3, features_extractor_kwargs={"channels": [8, 8]})
     assert wide.features_extractor.white == 255.0
     assert len(wide.features_extractor.sections) == 2
+
+
+def test_impala_s_network_begins_with_glorot_s_weights() -> None:
+    def begin(policy_class: type[ActorCriticCnnPolicy], **kwargs: Any) -> ActorCriticCnnPolicy:
+        th.manual_seed(0)
+        return policy_class(SPACE, spaces.Discrete(15), lambda _: 1e-3, **kwargs)
+
+    policy = begin(ImpalaCnnPolicy)
+    for layer in policy.features_extractor.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            fans = layer.weight[0].numel() + layer.weight[:, 0].numel()
+            assert 0.8 < layer.weight.abs().max() / np.sqrt(6 / fans) <= 1
+            assert layer.bias is not None
+            assert not layer.bias.any()
+    images = _images()
+    orthogonal = begin(ActorCriticCnnPolicy, features_extractor_class=ImpalaCnn, net_arch=[])
+    with th.no_grad():
+        # Clipped values may change by 0.2 in an update of PPO: they cannot begin far away.
+        assert policy.predict_values(images).abs().max() < 1
+        assert orthogonal.predict_values(images).abs().max() > 2
+        assert policy.action_net(policy.extract_features(images)).std() < 0.05  # SB3's small last layer is still there
 
 
 def test_with_sb3_s_cnn_hppo_is_ppo_bit_for_bit() -> None:
