@@ -55,6 +55,7 @@ class ActorAlgorithm(TimeAwareAlgorithm):
     def learn(self: SelfActorAlgorithm, *args: Any, **kwargs: Any) -> SelfActorAlgorithm:
         n_threads = th.get_num_threads()
         extractor: Any = self.policy.features_extractor
+        n_portions = getattr(extractor, "n_threads", None)
         if self.n_actors and self.n_slots > 1:
             # Actors that collect meanwhile need cores, too: threads that wait for each other on too few are far slower.
             n_free = len(os.sched_getaffinity(0)) - self.n_actors
@@ -63,7 +64,7 @@ class ActorAlgorithm(TimeAwareAlgorithm):
         try:
             return super().learn(*args, **kwargs)
         finally:
-            extractor.n_threads = None
+            extractor.n_threads = n_portions
             th.set_num_threads(n_threads)
             if self._pool is not None:
                 self._pool.close()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch as th
 
 from sb3_hrl.errors import NativeError
 from sb3_hrl.experiments import doctor
@@ -65,6 +66,13 @@ def test_actors_need_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "n_actors gains little" in _only(doctor._actors).text
     monkeypatch.setattr(doctor, "ENOUGH_FOR_ACTORS", 1)
     assert re.search(r"-params n_actors:\d+; no faster\?", _only(doctor._actors).text)
+
+
+@pytest.mark.parametrize("is_fast", [False, True])
+def test_products_of_16_bits(monkeypatch: pytest.MonkeyPatch, is_fast: bool) -> None:
+    monkeypatch.setattr(th.cpu, "_is_avx512_bf16_supported", lambda: is_fast)
+    monkeypatch.setattr(th.cpu, "_is_amx_tile_supported", lambda: False)
+    assert any("precision: bfloat16" in line.text for line in doctor._processors()) == is_fast
 
 
 def test_the_latest_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
