@@ -23,7 +23,7 @@ def apply_in_portions(
 ) -> th.Tensor:
     """
     :param network: treats each row by itself
-    :param parameters: that it has, for their gradients; the batch gets none
+    :param parameters: that it has, for the gradients of those that want one; the batch gets none
     :param batch: its rows are shared out
     :param size: of a portion; a batch that is no larger goes through as ever
     :param n_threads: how many portions at a time; None for as many as torch has threads
@@ -32,7 +32,11 @@ def apply_in_portions(
     if len(batch) <= size or batch.device.type != "cpu":
         return network(batch)
     n_threads = n_threads or th.get_num_threads()
-    return _Portions.apply(network, n_threads, size, batch, *parameters)
+    if not th.is_grad_enabled():
+        return th.cat(_map(n_threads, th.no_grad()(network), batch.split(size)))
+    return _Portions.apply(
+        network, n_threads, size, batch, *(parameter for parameter in parameters if parameter.requires_grad)
+    )
 
 
 class _Portions(th.autograd.Function):

@@ -28,7 +28,7 @@ from stable_baselines3.common.vec_env import (
 
 from sb3_hrl.actors.trajectory import ActorState, read_obs
 from sb3_hrl.checkpoint import tree
-from sb3_hrl.checkpoint.env_state import get_env_state, set_env_state
+from sb3_hrl.checkpoint.env_state import begins_anew, get_env_state, set_env_state
 from sb3_hrl.wrappers import ActionHold
 
 HOLD = "hold"
@@ -126,7 +126,10 @@ def describe_policy(policy: ActorCriticPolicy) -> dict[str, Any]:
     :param policy: the model's policy
     :return: arguments of its class for a policy that acts and does not learn
     """
-    return policy._get_constructor_parameters() | {"optimizer_class": _NoOptimizer, "optimizer_kwargs": {}}
+    kwargs = policy._get_constructor_parameters() | {"optimizer_class": _NoOptimizer, "optimizer_kwargs": {}}
+    if not policy.share_features_extractor:  # SB3 forgets it
+        kwargs["share_features_extractor"] = False
+    return kwargs
 
 
 class _NoOptimizer:
@@ -264,10 +267,13 @@ class Actor:
 
     def _set_state(self, state: ActorState) -> None:
         envs, is_new, obs, last_episode_starts = tree.unpack(state.structure, state.arrays)
-        missing = [name for name in set_env_state(self.env, envs) if name not in state.missing]
-        if missing:
-            warnings.warn(f"actor {self._actor} goes on, but not exactly; what restarts: {'; '.join(missing)}")
-        elif is_new:
+        missing = set_env_state(self.env, envs)
+        unknown = [name for name in missing if name not in state.missing]  # the learner tells of the others
+        if unknown:
+            warnings.warn(f"actor {self._actor} goes on, but not exactly; what restarts: {'; '.join(unknown)}")
+        if begins_anew(missing):
+            return
+        if is_new:
             self.reset_obs = obs
         else:
             self._last_obs, self._last_episode_starts = obs, last_episode_starts

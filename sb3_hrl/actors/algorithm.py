@@ -33,6 +33,8 @@ class ActorAlgorithm(TimeAwareAlgorithm):
     # Places for trajectories of each actor. With one, all wait until the learner has learned from the last ones, and start the
     # next with its weights; with two they collect the next ones meanwhile.
     n_slots: int = 1
+    # Threads of torch's that somebody wants, while the learner has fewer.
+    n_threads_wanted: int | None = None
 
     @property
     def _pool(self) -> ActorPool | None:
@@ -60,14 +62,19 @@ class ActorAlgorithm(TimeAwareAlgorithm):
             # Actors that collect meanwhile need cores, too: threads that wait for each other on too few are far slower.
             n_free = len(os.sched_getaffinity(0)) - self.n_actors
             th.set_num_threads(max(1, min(n_threads, n_free)))
+            self.n_threads_wanted = n_threads
             extractor.n_threads = n_threads  # portions of images wait for nobody
         try:
             return super().learn(*args, **kwargs)
         finally:
             extractor.n_threads = n_portions
             th.set_num_threads(n_threads)
+            self.n_threads_wanted = None
             if self._pool is not None:
                 self._pool.close()
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "n_threads_wanted"]
 
     def _setup_learn(
         self,

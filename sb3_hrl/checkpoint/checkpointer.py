@@ -24,7 +24,8 @@ class Checkpointer(BaseCallback):
     :param folder: where the checkpoints go, as ``<name_prefix>_<num_timesteps>_steps.zip``
     :param save_freq: steps of all environments together between two checkpoints; 0 for none but those that are asked for
     :param name_prefix: of the files
-    :param keep_last: how many of them stay; None for all. Others (``best_model.zip``) are left alone
+    :param keep_last: how many of them stay; None for all. Others (``best_model.zip``, those of later steps, which another run
+        has left there) are left alone
     :param save_optimizer: False writes files for inference only
     :param verbose: 1 tells of every file
     """
@@ -59,6 +60,12 @@ class Checkpointer(BaseCallback):
 
     def _on_training_start(self) -> None:
         self._n_saved = self.model.num_timesteps
+        later = [path.name for step, path in self._find() if step > self._n_saved]
+        if later:
+            warnings.warn(
+                f"{self.folder} has checkpoints of later steps than {self._n_saved:,}, of another run ({later[-1]}): resuming "
+                "from it would take them; give each run a folder of its own, or remove them"
+            )
         self._environments = describe_envs(self.training_env)
         self._root = self.locals["callback"]
 
@@ -115,16 +122,15 @@ class Checkpointer(BaseCallback):
         taken.write(path, metadata)
         if self.verbose >= 1:
             print(f"Checkpoint of step {taken.num_timesteps}: {path}", flush=True)
-        self._prune()
+        if self.keep_last is not None:
+            earlier = [found for step, found in self._find() if step <= taken.num_timesteps]
+            for old in earlier[: -self.keep_last]:
+                old.unlink(missing_ok=True)
+                snapshot.metadata_path(old).unlink(missing_ok=True)
         return path
 
-    def _prune(self) -> None:
-        if self.keep_last is None:
-            return
+    def _find(self) -> list[tuple[int, Path]]:
+        """The checkpoints in the folder and their steps, in their order."""
         pattern = re.compile(rf"{re.escape(self.name_prefix)}_(\d+)_steps\.zip")
-        found = sorted(
-            (int(match.group(1)), path) for path in self.folder.iterdir() if (match := pattern.fullmatch(path.name))
-        )
-        for _, path in found[: -self.keep_last]:
-            path.unlink(missing_ok=True)
-            snapshot.metadata_path(path).unlink(missing_ok=True)
+        paths = self.folder.iterdir() if self.folder.is_dir() else ()
+        return sorted((int(match.group(1)), path) for path in paths if (match := pattern.fullmatch(path.name)))

@@ -4,17 +4,21 @@ The state of environments, as plain data: what decides how each one goes on.
 A VecEnv with ``get_state`` and ``set_state`` (NativeVecEnv, ProcgenVecEnv) speaks for itself. For gymnasium environments in a
 Dummy or SubprocVecEnv every layer of wrappers is asked. One can offer ``get_checkpoint()``, which returns plain data, and
 ``set_checkpoint(state)``. Of MuJoCo environments the physics is taken, too; of those that offer nothing the attributes that
-are plain data. What cannot be taken is named, and restarts.
+are plain data. If something of an environment cannot be taken, it is named, and all environments begin new episodes: half of a
+state is no state.
 """
 
+import copy
 import sys
 from collections.abc import Iterator
 from functools import cache, partial
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecFrameStack, VecMonitor, VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvWrapper
@@ -22,7 +26,8 @@ from stable_baselines3.common.vec_env.stacked_observations import StackedObserva
 
 from sb3_hrl.checkpoint.tree import is_plain
 
-# What changes in the wrappers that everybody has, and in their subclasses.
+# What changes in the wrappers that everybody has. Of a stranger's subclass, all is taken.
+_KNOWN_PACKAGES = {"gymnasium", "stable_baselines3", "rl_zoo3", "sb3_hrl"}
 _WRAPPER_ATTRIBUTES = {
     "TimeLimit": ("_elapsed_steps",),
     "Monitor": ("rewards", "needs_reset", "total_steps"),
@@ -44,6 +49,8 @@ _NOT_STATE = {
     "metadata",
     "spec",
 }
+# With this begin the names of what keeps environments from going on.
+_ENVIRONMENTS = "the environments: "
 
 
 # --- a VecEnv ---------------------------------------------------------------------------------------------------------
@@ -64,12 +71,18 @@ def get_env_state(env: VecEnv) -> dict[str, Any]:
     states: list[Any] | None = None
     if _has_own_state(base):
         states = base.get_state()  # type: ignore[attr-defined]
-    elif isinstance(base, DummyVecEnv | SubprocVecEnv):
+        missing += sorted({name for state in states or () if isinstance(state, dict) for name in state["missing"]})
+        if states is None:
+            missing.append(f"{_ENVIRONMENTS}{type(base).__name__} does not tell their states")
+    elif _is_accessible(base):
         states = _exchange(base)
-    if states is None:
-        missing.append(f"the environments: {type(base).__name__} does not tell their states")
+        parts = sorted({name for state in states for name in state["missing"]})
+        if parts:
+            states = None
+            missing.append(f"{_ENVIRONMENTS}what cannot be taken of them is {', '.join(parts)}")
     else:
-        missing += sorted({name for state in states if isinstance(state, dict) for name in state["missing"]})
+        remedy = ": wrap them, in a Monitor for instance" if isinstance(base, SubprocVecEnv) else ""
+        missing.append(f"{_ENVIRONMENTS}{type(base).__name__} does not tell their states{remedy}")
     base_state = {"kind": _state_kind(base), "n_envs": base.num_envs, "states": states}
     return {"layers": layers, "base": base_state, "missing": missing}
 
@@ -80,32 +93,44 @@ def set_env_state(env: VecEnv, state: dict[str, Any]) -> list[str]:
 
     :param env: environments of the same kinds
     :param state: what ``get_env_state`` returned
-    :return: the names of what restarts
+    :return: the names of what restarts; see ``begins_anew``
     """
     missing = list(state["missing"])
+    wrappers = []
     base = env
-    saved = {layer["class"]: layer["state"] for layer in state["layers"]}
     while isinstance(base, VecEnvWrapper):
-        name = type(base).__name__
-        if name in saved:
-            _set_layer(base, saved[name])
-        elif isinstance(base, VecNormalize | VecFrameStack | VecMonitor):
-            missing.append(f"the {name}, which was not there")
+        wrappers.append(base)
         base = base.venv
     kind, states = state["base"]["kind"], state["base"]["states"]
-    if states is None:
-        return missing
-    n_envs = state["base"].get("n_envs", len(states))
+    n_envs = state["base"].get("n_envs", base.num_envs)
     if n_envs != base.num_envs:
-        return [*missing, f"the environments: there were {n_envs}, and there are {base.num_envs}"]
-    if kind != _state_kind(base):
-        missing.append(f"the environments: their states are of a {kind}, not of a {_state_kind(base)}")
-    elif _has_own_state(base):
+        missing.append(f"{_ENVIRONMENTS}there were {n_envs}, and there are {base.num_envs}")
+    elif kind != _state_kind(base):
+        missing.append(f"{_ENVIRONMENTS}their states are of a {kind}, not of a {_state_kind(base)}")
+    elif not (_has_own_state(base) or _is_accessible(base)):
+        missing.append(f"{_ENVIRONMENTS}{type(base).__name__} takes no states")
+    saved = {layer["class"]: layer["state"] for layer in state["layers"]}
+    for wrapper in wrappers:
+        name = type(wrapper).__name__
+        if name in saved:
+            _set_layer(wrapper, saved[name], begins_anew(missing))
+        elif isinstance(wrapper, VecNormalize | VecFrameStack | VecMonitor):
+            missing.append(f"the {name}, which was not there")
+    if begins_anew(missing):
+        return missing
+    if _has_own_state(base):
         base.set_state(states)  # type: ignore[attr-defined]
     else:
-        assert isinstance(base, DummyVecEnv | SubprocVecEnv)
         _exchange(base, states)
     return missing
+
+
+def begins_anew(missing: list[str]) -> bool:
+    """
+    :param missing: what ``set_env_state`` returned
+    :return: whether the environments are as their last reset has left them
+    """
+    return any(name.startswith(_ENVIRONMENTS) for name in missing)
 
 
 def _has_own_state(base: VecEnv) -> bool:
@@ -131,9 +156,11 @@ def _get_layer(layer: VecEnvWrapper, missing: list[str]) -> Any:
     return None
 
 
-def _set_layer(layer: VecEnvWrapper, state: Any) -> None:
+def _set_layer(layer: VecEnvWrapper, state: Any, begins_anew: bool) -> None:
     if isinstance(layer, VecNormalize):
-        set_normalization(layer, state)
+        set_normalization(layer, {**state, "returns": layer.returns} if begins_anew else state)
+    elif begins_anew:
+        return
     elif isinstance(layer, VecFrameStack):
         for key, stack in _stacks(layer.stacked_obs):
             if stack.stacked_obs.shape == state[key].shape:
@@ -204,7 +231,15 @@ class _Accessible(gym.Wrapper, metaclass=_Access):
     pass
 
 
-def _exchange(base: DummyVecEnv | SubprocVecEnv, states: list[Any] | None = None) -> list[Any]:
+def _is_accessible(base: VecEnv) -> bool:
+    """Whether ``_exchange`` can do its work. Of a SubprocVecEnv's workers, only those with a wrapper ask ``isinstance``."""
+    if isinstance(base, SubprocVecEnv):
+        base.env_is_wrapped(_Accessible)
+        return base.has_attr("get_checkpoint_state")
+    return isinstance(base, DummyVecEnv)
+
+
+def _exchange(base: VecEnv, states: list[Any] | None = None) -> list[Any]:
     """Get the states of all environments, or set them."""
     if isinstance(base, DummyVecEnv):
         if states is None:
@@ -212,7 +247,6 @@ def _exchange(base: DummyVecEnv | SubprocVecEnv, states: list[Any] | None = None
         for env, state in zip(base.envs, states, strict=True):
             _set_env(env, state)
         return []
-    base.env_is_wrapped(_Accessible)
     if states is None:
         return base.env_method("get_checkpoint_state")
     return [base.env_method("set_checkpoint_state", state, indices=index)[0] for index, state in enumerate(states)]
@@ -235,16 +269,18 @@ def _get_env(env: gym.Env) -> dict[str, Any]:
     missing: list[str] = []
     layers = []
     for layer in _layers(env):
-        names = _WRAPPER_ATTRIBUTES.get(_name(layer))
         state: dict[str, Any] = {"physics": _get_physics(layer)}
         if hasattr(layer, "get_checkpoint"):
-            state["own"] = layer.get_checkpoint()
-        elif names is not None:
-            state["attributes"] = {name: _copied(getattr(layer, name)) for name in names}
+            state["own"] = copy.deepcopy(layer.get_checkpoint())
+        elif _name(layer) in _WRAPPER_ATTRIBUTES and type(layer).__module__.partition(".")[0] in _KNOWN_PACKAGES:
+            names = _WRAPPER_ATTRIBUTES[_name(layer)]
+            state["attributes"] = {name: copy.deepcopy(getattr(layer, name)) for name in names}
         elif state["physics"] is None or not type(layer).__module__.startswith("gymnasium."):
-            state["attributes"] = _get_attributes(layer, missing)
+            state["attributes"] = _get_attributes(layer, list(_layers(env)), missing)
+            state["generators"] = {name: generator.bit_generator.state for name, generator in _generators(layer)}
         if not isinstance(layer, gym.Wrapper):
             state["random"] = get_random(layer)
+        state["spaces"] = {name: [get_random(part) for part in _parts(space)] for name, space in _spaces(layer)}
         layers.append({"class": _name(layer), **state})
     return {"layers": layers, "missing": missing}
 
@@ -261,28 +297,50 @@ def _set_env(env: gym.Env, state: dict[str, Any]) -> None:
             layer.set_checkpoint(saved["own"])
         for name, value in saved.get("attributes", {}).items():
             setattr(layer, name, value)
+        for name, random in saved.get("generators", {}).items():
+            getattr(layer, name).bit_generator.state = random
         if "random" in saved:
             set_random(layer, saved["random"])
+        for name, space in _spaces(layer):
+            for part, random in zip(_parts(space), saved["spaces"][name], strict=True):
+                set_random(part, random)
 
 
-def _copied(value: Any) -> Any:
-    return value.copy() if isinstance(value, np.ndarray | list | dict) else value
+def _spaces(layer: Any) -> list[tuple[str, gym.Space]]:
+    return [(name, value) for name, value in vars(layer).items() if isinstance(value, gym.Space)]
 
 
-def _get_attributes(layer: Any, missing: list[str]) -> dict[str, Any]:
+def _generators(layer: Any) -> list[tuple[str, np.random.Generator]]:
+    return [(name, value) for name, value in vars(layer).items() if isinstance(value, np.random.Generator)]
+
+
+def _parts(space: gym.Space) -> Iterator[gym.Space]:
+    """A space and those in it; each draws by itself."""
+    yield space
+    spaces = getattr(space, "spaces", ())
+    for part in spaces.values() if isinstance(spaces, dict) else spaces:
+        yield from _parts(part)
+
+
+def _get_attributes(layer: Any, layers: list[Any], missing: list[str]) -> dict[str, Any]:
+    """Those that are plain data; others are named, unless they are known to be no state, or one of the layers."""
     attributes = {}
+    known = {*_NOT_STATE, "_np_random", "get_checkpoint_state", "set_checkpoint_state"}
+    if isinstance(layer, Monitor):
+        known |= {"t_start", "results_writer"}
     for name, value in vars(layer).items():
-        if name in _NOT_STATE or name in ("_np_random", "get_checkpoint_state", "set_checkpoint_state"):
+        if name in known or any(value is other for other in layers):
             continue
         if is_plain(value):
-            attributes[name] = _copied(value)
+            attributes[name] = copy.deepcopy(value)
         elif not (_is_fixed(value) or _is_physics(value)):
             missing.append(f"{name} of {type(layer).__name__}, a {type(value).__name__}")
     return attributes
 
 
 def _is_fixed(value: Any) -> bool:
-    return isinstance(value, gym.Space | EnvSpec | gym.Env | type) or callable(value)
+    kinds = EnvSpec | type | FunctionType | BuiltinFunctionType | MethodType | partial
+    return isinstance(value, kinds | gym.Space | np.random.Generator)  # the last two are taken by themselves
 
 
 def _is_physics(value: Any) -> bool:

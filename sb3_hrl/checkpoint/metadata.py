@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack,
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvWrapper
 
 from sb3_hrl.checkpoint.archive import FORMAT
-from sb3_hrl.checkpoint.snapshot import Snapshot, take
+from sb3_hrl.checkpoint.snapshot import Snapshot, missing_parts, take
 
 # VecEnvs that ``make_vec_env`` makes of single environments.
 MADE_OF_ENVS = ("DummyVecEnv", "SubprocVecEnv", "ActorVecEnv")
@@ -105,13 +105,13 @@ def describe(model: BaseAlgorithm, snapshot: Snapshot, environments: dict[str, A
         "n_updates": int(snapshot.data.get("_n_updates", 0)),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "versions": versions(),
-        "threads": th.get_num_threads(),
+        "threads": getattr(model, "n_threads_wanted", None) or th.get_num_threads(),
         "command": " ".join(sys.orig_argv),
         "git": git_revision(),
         "environments": environments,
         "spaces": {"observation": str(model.observation_space), "action": str(model.action_space)},
         "hyperparameters": hyperparameters(snapshot.data),
-        "missing": [] if snapshot.resume is None else snapshot.resume["envs"]["missing"],
+        "missing": [] if snapshot.resume is None else missing_parts(snapshot.resume),
         "resumed_from": [dict(item) for item in getattr(model, "lineage", ())],
     }
 

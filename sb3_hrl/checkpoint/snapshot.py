@@ -17,13 +17,15 @@ from stable_baselines3.common.callbacks import (
     CallbackList,
     EvalCallback,
     EventCallback,
+    EveryNTimesteps,
+    StopTrainingOnMaxEpisodes,
     StopTrainingOnNoModelImprovement,
 )
 from stable_baselines3.common.save_util import recursive_getattr, save_to_zip_file
 
 from sb3_hrl.checkpoint import tree
 from sb3_hrl.checkpoint.archive import METADATA, Archive, seal, write
-from sb3_hrl.checkpoint.env_state import get_env_state, get_normalization, get_random, set_env_state, set_random
+from sb3_hrl.checkpoint.env_state import begins_anew, get_env_state, get_normalization, get_random, set_env_state, set_random
 
 # The members that SB3 does not have; it ignores them.
 STRUCTURE, ARRAYS = "state.json", "state.bin"
@@ -38,8 +40,13 @@ _CALLBACK_ATTRIBUTES: dict[type[BaseCallback], tuple[str, ...]] = {
         "evaluations_length",
         "evaluations_successes",
     ),
+    EveryNTimesteps: ("last_time_trigger",),
+    StopTrainingOnMaxEpisodes: ("n_episodes",),
     StopTrainingOnNoModelImprovement: ("last_best_mean_reward", "no_improvement_evals"),
 }
+# Whose callbacks have no other state that counts, and what every callback has.
+_KNOWN_PACKAGES = {"stable_baselines3", "sb3_contrib", "rl_zoo3", "sb3_hrl", "sb3_hrl_plugins"}
+_COMMON_ATTRIBUTES = {"model", "n_calls", "num_timesteps", "verbose", "locals", "globals", "parent"}
 
 
 class Snapshot(NamedTuple):
@@ -168,6 +175,14 @@ def _get_rest(model: BaseAlgorithm, callback: BaseCallback | None, has_begun: bo
     }
 
 
+def missing_parts(rest: dict[str, Any]) -> list[str]:
+    """
+    :param rest: of a snapshot
+    :return: the names of what will restart
+    """
+    return [*rest["envs"]["missing"], *(state["missing"] for state in rest["callbacks"] if "missing" in state)]
+
+
 def read_state(archive: Archive) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """
     :param archive: a checkpoint
@@ -191,11 +206,11 @@ def restore(model: BaseAlgorithm, rest: dict[str, Any], callback: BaseCallback) 
     """
     assert model.env is not None
     missing = set_env_state(model.env, rest["envs"])
-    if not any(name.startswith("the environments:") for name in missing):
+    if not begins_anew(missing):
         model._last_obs = rest["last_obs"]
         model._last_episode_starts = rest["last_episode_starts"]
         model._last_original_obs = rest["last_original_obs"]
-    _set_callbacks(list(_walk(callback)), rest["callbacks"])
+    missing += _set_callbacks(list(_walk(callback)), rest["callbacks"])
     set_random(model.action_space, rest["action_space"])
     _set_random_numbers(rest["random"])
     if model.use_sde:
@@ -267,7 +282,9 @@ def _get_callback(callback: BaseCallback) -> dict[str, Any]:
     if isinstance(callback, EvalCallback) and callback.last_mean_reward > -np.inf:  # else they have not begun
         state["envs"] = get_env_state(callback.eval_env)
     if hasattr(callback, "get_checkpoint"):
-        state["own"] = callback.get_checkpoint()
+        state["own"] = copy.deepcopy(callback.get_checkpoint())
+    elif type(callback).__module__.partition(".")[0] not in _KNOWN_PACKAGES and vars(callback).keys() - _COMMON_ATTRIBUTES:
+        state["missing"] = f"the attributes of {type(callback).__name__}, which has no get_checkpoint"
     return state
 
 
@@ -275,9 +292,9 @@ def _numbers(value: Any) -> Any:
     return [_numbers(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _set_callbacks(callbacks: list[BaseCallback], states: list[dict[str, Any]]) -> None:
-    """Each callback continues the first one of its class that no other has continued."""
-    left = list(states)
+def _set_callbacks(callbacks: list[BaseCallback], states: list[dict[str, Any]]) -> list[str]:
+    """Each callback continues the first one of its class that no other has continued. Returns the names of what restarts."""
+    left, missing = list(states), []
     for callback in callbacks:
         index = next((at for at, state in enumerate(left) if state["class"] == type(callback).__name__), None)
         if index is None:
@@ -290,4 +307,7 @@ def _set_callbacks(callbacks: list[BaseCallback], states: list[dict[str, Any]]) 
             callback.set_checkpoint(state["own"])
         if "envs" in state and isinstance(callback, EvalCallback):
             callback.eval_env.reset()  # a Monitor refuses to step without
-            set_env_state(callback.eval_env, state["envs"])
+            missing += [f"of the evaluation {name}" for name in set_env_state(callback.eval_env, state["envs"])]
+        if "missing" in state:
+            missing.append(state["missing"])
+    return missing

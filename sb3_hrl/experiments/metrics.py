@@ -232,7 +232,7 @@ class RunRecorder(BaseCallback):
         return {
             **self.settings,
             "algorithm": type(model).__name__,
-            "mode": "parallel" if n_workers > 1 else "sequential",
+            "mode": "parallel" if n_workers > 1 or getattr(model, "n_actors", None) else "sequential",
             "status": status,
             "duration_hours": seconds / 3600,
             "planned_hours": None if planned is None else planned / 3600,

@@ -16,12 +16,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch as th
+from gymnasium import spaces
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.policies import ActorCriticCnnPolicy, ActorCriticPolicy
 from stable_baselines3.common.vec_env import DummyVecEnv, VecCheckNan, VecEnv, VecNormalize
 
 from benchmarks.reliability.actors import Audit, make_env
 from sb3_hrl.actors import ActorPool, ActorVecEnv, Trajectory, check_shares, learn_statistics, make_actor_env
+from sb3_hrl.actors.actor import describe_policy, learned_arrays
 from sb3_hrl.actors.memory import SharedWeights
 from sb3_hrl.actors.process import preload
 from sb3_hrl.wrappers import ActionHold
@@ -198,6 +201,24 @@ def test_statistics_of_a_replaced_actor_begin_anew() -> None:
         assert np.array_equal(env.returns, twin.returns)
         with pytest.raises(ValueError, match="follow one another"):
             learn_statistics(env, trajectories[::-1])
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_an_actor_s_policy_is_the_learner_s(is_shared: bool) -> None:
+    env = DummyVecEnv([ScriptedEnv])
+    space = spaces.Box(0, 255, (3, 64, 64), np.uint8)
+    policy = ActorCriticCnnPolicy(space, spaces.Discrete(2), lambda _: 0.0, share_features_extractor=is_shared)
+    twin = type(policy)(**describe_policy(policy))
+    learned = learned_arrays(policy, env)
+    for name, array in learned_arrays(twin, env).items():
+        array[...] = learned[name]
+    images = th.randint(0, 256, (4, 3, 64, 64), dtype=th.uint8)
+    for mine, other in zip(
+        policy.evaluate_actions(images, th.zeros(4)), twin.evaluate_actions(images, th.zeros(4)), strict=True
+    ):
+        assert mine is not None
+        assert other is not None
+        assert th.equal(mine, other)
 
 
 # --- what happens to actors -------------------------------------------------------------------------------------------------

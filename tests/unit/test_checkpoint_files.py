@@ -130,6 +130,17 @@ def test_the_last_ones_and_the_best_stay(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.yaml"))) == 2
 
 
+def test_another_run_s_later_checkpoints_cost_none_of_ours(tmp_path: Path) -> None:
+    _train(tmp_path, n_iterations=4)
+    with pytest.warns(UserWarning, match=r"has checkpoints of later steps than 0, of another run \(rl_model_64_steps.zip\)"):
+        _train(tmp_path, n_iterations=2, keep_last=1)
+    assert sorted(path.name for path in tmp_path.glob("*.zip")) == [
+        "rl_model_32_steps.zip",
+        "rl_model_48_steps.zip",
+        "rl_model_64_steps.zip",
+    ]
+
+
 def test_inference_files_are_small_and_say_so(run: Path, tmp_path: Path) -> None:
     _train(tmp_path, save_optimizer=False)
     path = tmp_path / "rl_model_32_steps.zip"
@@ -161,7 +172,10 @@ def test_a_full_disk_costs_neither_the_old_one_nor_the_training(tmp_path: Path) 
     try:
         with pytest.raises(OSError, match="File too large"):
             archive.write(old, content + b"more")
-        with pytest.warns(UserWarning, match="no checkpoint was written, and the one before is as it was"):
+        with (
+            pytest.warns(UserWarning, match="no checkpoint was written, and the one before is as it was"),
+            pytest.warns(UserWarning, match="of another run"),
+        ):
             model = _train(tmp_path, n_iterations=4)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)

@@ -94,6 +94,21 @@ def test_the_number_of_threads_changes_no_bit(extractor: Any, precision: str) ->
     assert not all(th.equal(value, results[0][name]) for name, value in _gradients(network, network(images)).items())
 
 
+def test_acting_builds_no_graph_and_frozen_layers_get_no_gradient() -> None:
+    network, images = NatureCnn(SPACE, 32, white=255.0), _images()
+    graphs: list[bool] = []
+    network.cnn[1].register_forward_hook(lambda _module, _inputs, output: graphs.append(output.requires_grad))
+    network(images)
+    assert graphs == [True, True]  # two portions
+    with th.no_grad():
+        assert not network(images).requires_grad
+    assert graphs[2:] == [False, False]
+    network.cnn[0].requires_grad_(False)
+    network(images).sum().backward()
+    assert network.cnn[0].weight.grad is None
+    assert network.cnn[2].weight.grad is not None
+
+
 def test_threads_of_portions_leave_torch_s_as_they_are() -> None:
     before = th.get_num_threads()
     network = NatureCnn(SPACE, 32, white=255.0)

@@ -130,7 +130,7 @@ def test_an_update_is_the_gradient_of_the_paper_s_loss(
 
 @pytest.mark.parametrize(
     ("batch_size", "n_envs", "expected"),
-    [(None, 5, [5]), (8, 5, [1] * 5), (16, 5, [2, 2, 1]), (20, 4, [2, 2]), (1000, 3, [3])],
+    [(None, 5, [5]), (8, 5, [1] * 5), (12, 3, [1] * 3), (16, 5, [2, 2, 1]), (20, 4, [2, 2]), (1000, 3, [3])],
 )
 def test_minibatches_are_whole_unrolls_of_every_environment_once(
     batch_size: int | None, n_envs: int, expected: list[int]

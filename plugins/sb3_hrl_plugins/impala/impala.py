@@ -191,10 +191,10 @@ class IMPALA(ActorAlgorithm):
         buffer = self.rollout_buffer
         assert isinstance(buffer, TimeAwareRolloutBuffer)
         assert self._last_episode_starts is not None
-        n_groups = math.ceil(self.n_steps * self.n_envs / (self.batch_size or np.inf)) or 1
+        n_groups = 1 if self.batch_size is None else math.ceil(self.n_envs / (self.batch_size // self.n_steps))
         ends = np.concatenate((buffer.episode_starts[1:], self._last_episode_starts[None]))
         discounts = (np.float64(self.gamma) ** buffer.n_held * (1.0 - ends)).astype(np.float32)
-        for group in np.array_split(np.arange(self.n_envs), min(n_groups, self.n_envs)):
+        for group in np.array_split(np.arange(self.n_envs), n_groups):
             envs = slice(group[0], group[-1] + 1)
             actions = th.as_tensor(buffer.actions[:, envs].astype(np.float32), device=self.device).flatten(0, 1)
             yield Unrolls(
