@@ -756,7 +756,7 @@ auto make(const char* kind, const Rows& rows, const TermSpec& spec, const TermCo
 const std::vector<Field>& fields() {
   static const std::vector<Field> all_fields = {
       SB3_HRL_FIELD(act, na, 1, true, false),
-      SB3_HRL_FIELD(actuator_force, nu, 1, false, false),
+      SB3_HRL_FIELD(actuator_force, nout, 1, false, false),
       SB3_HRL_FIELD(cacc, nbody, 6, false, true),
       SB3_HRL_FIELD(cfrc_ext, nbody, 6, false, true),
       SB3_HRL_FIELD(cfrc_int, nbody, 6, false, true),

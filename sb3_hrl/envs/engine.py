@@ -38,7 +38,7 @@ class StepResult(NamedTuple):
     :param reset_infos: ``[E, n_reset_info]`` float64
     :param unstable: ``[E]`` bool, the simulation broke down; see ``Engine``
     :param samples: ``[E, n_sample]`` float32, for the muscles' learner: packed torques per activation and desired torque of
-        one randomly drawn substep; zeros where the physics broke down
+        one randomly drawn substep; NaN where the physics broke down
     """
 
     obs: np.ndarray

@@ -127,7 +127,7 @@ class MuscleEnv(gym.Env[np.ndarray, np.ndarray]):
         action, carried = unpack(action)
         if carried is not None and carried.muscles is not None:
             self.set_muscles(carried.muscles)
-        action = np.asarray(action, np.float32)
+        action = np.asarray(action if self.task.actions is None else self.task.actions[int(action)], np.float32)
         before = self._some_values(self._before_values)
         is_sound = self._run_physics(action)
         self._n_steps += 1

@@ -569,8 +569,10 @@ class _Reader:
 
     # --- terms ----------------------------------------------------------------------------------------------------------
 
-    def _term(self, kind: str, container: Any, key: Any, name: str, model: Any) -> Term | None:
-        """Read one term; on a problem return None."""
+    def _term(
+        self, kind: str, container: Any, key: Any, name: str, model: Any, other_keys: tuple[str, ...] = ()
+    ) -> Term | None:
+        """Read one term; on a problem return None. Keys that are no arguments are somebody else's matter."""
         n_problems = len(self.problems)
         written = container[key]
         if not isinstance(written, LineMapping) or "term" not in written:
@@ -584,7 +586,7 @@ class _Reader:
         types = known[written["term"]]
         arguments = {}
         for argument in written:
-            if argument in ("term", "when", "unless"):
+            if argument in ("term", *other_keys):
                 continue
             place = f"{name}.{argument}"
             if argument not in types or types[argument] == "promotion":
@@ -671,7 +673,7 @@ class _Reader:
         for index, item in enumerate(items):
             name = f"{key}[{index}]"
             if self._is_wanted(item, name):
-                term = self._term(kind, items, index, name, model)
+                term = self._term(kind, items, index, name, model, ("when", "unless"))
                 if term:
                     terms.append(term)
                     places.append((name, item))
@@ -739,9 +741,11 @@ class _Reader:
 
     def _info(self, key: str, array_names: list[str]) -> tuple[Info, ...]:
         names = self._items(key)
-        infos = []
+        infos: list[Info] = []
         for index, name in enumerate(names):
-            if name in array_names:
+            if name in names[:index]:
+                self._problem(names, index, f"{show(name)} is there twice", f"{key}[{index}]")
+            elif name in array_names:
                 infos.append(Info(name, True, array_names.index(name)))
             elif name in self.value_names:
                 infos.append(Info(name, False, self.value_names.index(name)))

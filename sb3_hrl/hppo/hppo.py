@@ -9,6 +9,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
+from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from stable_baselines3.common.vec_env import VecEnv
 
@@ -242,10 +243,15 @@ class HPPO(ActorAlgorithm, PPO):
             return
         names = [] if self.muscle_body is None else list(self.muscle_body["joints"])
         n_actions = parameter.shape[-1]
-        given = {"targets": self.log_std} if isinstance(self.log_std, int | float) else dict(self.log_std or {})
+        given = {"targets": self.log_std} if is_number(self.log_std) else dict(self.log_std or {})
         for name in given:
             if name not in ("targets", "cascade", *names):
                 raise ValueError(f"HPPO: log_std: there is no {name!r}{suggest(name, ['targets', 'cascade', *names])}")
+        if n_actions != get_action_dim(self.action_space) and (given.keys() - {"targets"} or self._has_cascade):
+            raise ValueError(
+                "HPPO: log_std: with full_std: false all actions share their standard deviations: give one number and no "
+                "cascade, or leave full_std out"
+            )
         start = given.get("targets", self.policy_kwargs.get("log_std_init", 0.0))
         values = np.array([given.get(names[i] if i < len(names) else "targets", start) for i in range(n_actions)])
         if self.log_std_end is not None:

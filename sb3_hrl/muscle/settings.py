@@ -107,6 +107,13 @@ class MuscleSettings:
         :param interface: the model's muscles
         :return: the same with ``joints`` named, and every number written out for each of them
         """
+        if self.activation == "inverted":
+            smoothness = interface.model.actuator_dynprm[interface.muscle_ids, 2]
+            for name in (name for name, smooth in zip(interface.muscle_names, smoothness, strict=True) if smooth > 0):
+                raise ValueError(
+                    f"activation: 'inverted' is exact without tausmooth only, which the muscle {name!r} has: set it to zero, "
+                    "or choose direct or excitation"
+                )
         n = interface.n_coords
         written: dict[str, Any] = {}
         for key in _NUMBERS:

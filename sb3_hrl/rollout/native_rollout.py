@@ -69,6 +69,8 @@ def why_lockstep(policy: BasePolicy, env: VecEnv, buffer: Any) -> str | None:
         return f"the environments are a {_describe(env)}, not a NativeVecEnv, alone or in a VecNormalize"
     if not isinstance(buffer, TimeAwareRolloutBuffer) or buffer.observations.dtype != np.float64:
         return f"the rollout buffer is a {type(buffer).__name__} of its own kind"
+    if type(buffer).add is not TimeAwareRolloutBuffer.add:
+        return f"the rollout buffer is a {type(buffer).__name__} with an `add` of its own"
     return _why_policy_is_not_native(policy)
 
 
@@ -90,6 +92,11 @@ def _why_policy_is_not_native(policy: BasePolicy) -> str | None:
     ):
         if type(part) not in expected:
             return f"the policy has a {type(part).__name__}, not a {' or '.join(kind.__name__ for kind in expected)}"
+    for layer in (policy.action_net, policy.value_net):
+        if type(layer) is not nn.Linear or layer.bias is None:
+            return f"the policy's last layer is a {type(layer).__name__}, not a Linear with a bias"
+    if any(module._forward_hooks or module._forward_pre_hooks for module in policy.modules()):
+        return "the policy's networks have hooks"
     for network in (policy.mlp_extractor.policy_net, policy.mlp_extractor.value_net):
         for index, module in enumerate(network):
             is_linear = type(module) is nn.Linear and module.bias is not None

@@ -68,6 +68,7 @@ class NativeVecEnv(BatchVecEnv):
             return
         self.task = load_task(env, dict(env_kwargs or {}), max_episode_steps)
         self._env_id, self._env_kwargs = env, dict(env_kwargs or {})
+        render_mode = self._env_kwargs.pop("render_mode", render_mode)
         self._max_episode_steps, self._render_mode = max_episode_steps, render_mode
         self._hold = None if hold is None else NativeHold(hold, self.task.dt, n_envs)
         self._engine = Engine(self.task, n_envs, n_threads)
@@ -373,7 +374,10 @@ class EnvView:
         return self.twin.render()
 
     def set_state(self, qpos: np.ndarray, qvel: np.ndarray) -> None:
-        """Put the simulation into a state, as gymnasium's ``MujocoEnv.set_state`` does."""
+        """
+        Begin an episode in a state. Gymnasium's ``MujocoEnv.set_state`` leaves time, targets and counters as they are; here
+        they begin anew, and so does the task's memory.
+        """
         self._venv._engine.set_qpos_qvel(self._index, qpos, qvel)
 
     def get_wrapper_attr(self, name: str) -> Any:

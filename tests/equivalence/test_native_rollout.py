@@ -25,8 +25,8 @@ from sb3_hrl import native
 from sb3_hrl.envs.task import native_tasks
 from sb3_hrl.errors import NativeError
 from sb3_hrl.hppo import HPPO
-from sb3_hrl.rollout import replay
-from sb3_hrl.rollout.native_rollout import default_shard_size, native_policy
+from sb3_hrl.rollout import TimeAwareRolloutBuffer, replay
+from sb3_hrl.rollout.native_rollout import default_shard_size, native_policy, why_lockstep
 from sb3_hrl.rollout.normalization import update_normalization, update_normalization_natively
 from sb3_hrl.vec_env import NativeVecEnv
 from sb3_hrl.vec_env.native_vec_env import MAX_UNSTABLE_IN_A_ROW
@@ -675,6 +675,42 @@ def test_save_and_load(tmp_path: Path) -> None:
 # --- which mode -------------------------------------------------------------------------------------------------------
 
 
+class CountingBuffer(TimeAwareRolloutBuffer):
+    """Looks at what is added."""
+
+    n_added = 0
+
+    def add(self, *args: Any, **kwargs: Any) -> None:
+        self.n_added += 1
+        super().add(*args, **kwargs)
+
+
+def _halve(_module: nn.Module, _inputs: Any, output: th.Tensor) -> th.Tensor:
+    return output / 2
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda policy: policy.mlp_extractor.policy_net[0].register_forward_hook(_halve), "the policy's networks have hooks"),
+        (
+            lambda policy: setattr(policy, "action_net", nn.Sequential(policy.action_net, nn.Tanh())),
+            "layer is a Sequential",
+        ),
+        (lambda policy: setattr(policy, "value_net", nn.Linear(64, 1, bias=False)), "not a Linear with a bias"),
+    ],
+    ids=["hook", "action", "value"],
+)
+def test_a_policy_that_was_changed_stays_in_lockstep(change: Callable[[Any], Any], reason: str) -> None:
+    env = NativeVecEnv("Hopper-v5", n_envs=2)
+    model = HPPO("MlpPolicy", env, n_steps=16, batch_size=32, n_epochs=1, device="cpu")
+    assert why_lockstep(model.policy, env, model.rollout_buffer) is None
+    change(model.policy)
+    assert reason in str(why_lockstep(model.policy, env, model.rollout_buffer))
+    model.learn(32)
+    env.close()
+
+
 @pytest.mark.parametrize(
     ("make_env", "kwargs", "reason"),
     [
@@ -689,8 +725,13 @@ def test_save_and_load(tmp_path: Path) -> None:
             {"policy_kwargs": {"activation_fn": nn.Softplus}},
             "the policy's networks have a Softplus",
         ),
+        (
+            lambda: NativeVecEnv("Hopper-v5", n_envs=2),
+            {"rollout_buffer_class": CountingBuffer},
+            "the rollout buffer is a CountingBuffer with an `add` of its own",
+        ),
     ],
-    ids=["dummy", "wrapper", "activation"],
+    ids=["dummy", "wrapper", "activation", "buffer"],
 )
 def test_the_reason_is_said(
     make_env: Callable[[], Any], kwargs: dict[str, Any], reason: str, capsys: pytest.CaptureFixture[str]

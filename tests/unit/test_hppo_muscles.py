@@ -257,7 +257,7 @@ def test_standard_deviations_by_group() -> None:
     model = make(log_std={"targets": -1.0, "elbow": -2.0}, learn_std=False)
     model.learn(64)
     np.testing.assert_allclose(model.policy.log_std.detach(), [-1.0, -2.0])
-    learned = make(log_std=-1.0)
+    learned = make(log_std=np.float32(-1.0))
     learned.learn(64)
     assert not np.allclose(learned.policy.log_std.detach(), -1.0, atol=1e-6)
 
@@ -292,6 +292,10 @@ def test_an_annealed_standard_deviation() -> None:
         ),
         ({"log_std": {"knee": 0.0}}, "log_std: there is no 'knee'"),
         ({"log_std": "abc"}, "log_std: expected a number, or one for each group, got 'abc'"),
+        (
+            {"log_std": {"elbow": 0.0}, "use_sde": True, "policy_kwargs": {"full_std": False}},
+            "log_std: with full_std: false all actions share their standard deviations",
+        ),
     ],
 )
 def test_wrong_arguments(kwargs: dict[str, Any], message: str) -> None:

@@ -195,6 +195,14 @@ def test_excitation_goes_through_the_dynamics() -> None:
     assert (data.act < 0.99 * wanted).all()
 
 
+def test_inverted_activation_wants_no_smoothing() -> None:
+    interface = interface_of(ARM)
+    interface.model.actuator_dynprm[interface.muscle_ids[2], 2] = 0.2
+    with pytest.raises(ValueError, match=f"which the muscle '{interface.muscle_names[2]}' has: set it to zero"):
+        MuscleSettings(activation="inverted").resolve(interface)
+    MuscleSettings(activation="excitation").resolve(interface)
+
+
 def test_inverted_activation_arrives_in_one_substep_if_it_can() -> None:
     """Up within 10 ms * factor, down within 40 ms / factor: small changes arrive, large ones go as far as 0 and 1 let them."""
     interface = interface_of(ARM)

@@ -8,6 +8,7 @@ import gymnasium as gym
 import mujoco
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
 from stable_baselines3.common.env_util import make_vec_env
@@ -269,7 +270,7 @@ def test_speeds_are_drawn_from_their_range():
 @pytest.mark.parametrize("env_id", ["MuscleArmReach-v0", "MuscleWalkerSpeed-v0"])
 def test_the_native_vec_env_shows_the_simulation(env_id, monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "egl")
-    venv = NativeVecEnv(env_id, 2, {"actuation": "muscle_e2e"})
+    venv = NativeVecEnv(env_id, 2, {"actuation": "muscle_e2e", "render_mode": "rgb_array"})
     venv.seed(1)
     venv.reset()
     for _ in range(3):
@@ -311,6 +312,44 @@ def test_the_example_runs_in_both():
         n_steps += 1
         assert (reward, truncated) == (result.rewards[0], result.truncated[0])
     assert n_steps == 100  # the file's limit
+
+
+@pytest.mark.parametrize("actuation", ["muscle_e2e", "torque"])
+def test_listed_actions_are_the_same_in_both(tmp_path, actuation):
+    rows = [[0.5, 0.1], [0.0, 1.0], [0.2, 0.2]] if actuation == "muscle_e2e" else [[1.0], [-1.0], [0.5]]
+    (tmp_path / "elbow.xml").write_bytes(EXAMPLE.with_suffix(".xml").read_bytes())
+    path = tmp_path / "listed.yaml"
+    path.write_text(f"{EXAMPLE.read_text()}\nactions: {rows}\n")
+    options: dict[str, Any] = {"env_file": str(path), "actuation": actuation}
+    env, engine = gym.make("MuscleEnv-v0", **options), Engine(load_task("MuscleEnv-v0", options), 1, seeds=[2])
+    assert env.action_space == spaces.Discrete(3)
+    assert np.array_equal(env.reset(seed=2)[0], engine.reset()[0][0])
+    for action in (2, 0, 1, 2):
+        obs, reward, *_ = env.step(action)
+        result = engine.step(np.array([action]))
+        assert np.array_equal(obs, result.obs[0])
+        assert reward == result.rewards[0]
+
+
+def test_an_actuator_of_two_controls_has_one_force(tmp_path):
+    (tmp_path / "pid.xml").write_text(
+        '<mujoco><worldbody><body><joint name="hinge" axis="0 1 0" damping="1"/><geom size="0.1" pos="0.3 0 0"/></body>'
+        '</worldbody><actuator><pid joint="hinge" kp="20" kv="3" input="pos vel" posrange="-1 1" velrange="-2 2"/></actuator>'
+        "</mujoco>"
+    )
+    (tmp_path / "pid.yaml").write_text(
+        "id: Pid-v0\nmax_episode_steps: 9\nmodel: pid.xml\nframe_skip: 2\nvalues: {angle: {term: qpos, index: 0}}\n"
+        "reward: [angle]\nobservation: [{term: qpos}, {term: actuator_force}]\n"
+    )
+    options: dict[str, Any] = {"env_file": str(tmp_path / "pid.yaml")}
+    env, engine = gym.make("MuscleEnv-v0", **options), Engine(load_task("MuscleEnv-v0", options), 1, seeds=[0])
+    env.reset(seed=0)
+    engine.reset()
+    action = np.array([0.5, 0.2], np.float32)
+    obs, result = env.step(action)[0], engine.step(action[None])
+    assert obs.shape == (2,)
+    assert obs[1] > 0
+    assert np.array_equal(obs, result.obs[0])
 
 
 def test_a_bare_model_gets_the_default_task():

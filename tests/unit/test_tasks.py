@@ -183,6 +183,8 @@ WRONG = [
     ),
     ("{unless: is_inside}", "{unles: is_inside}", 24, "terminate.unles: unknown key, did you mean 'unless'?"),
     ("qpos_uniform", "qpos_unifrom", 26, "reset[0].term: there is no reset term 'qpos_unifrom', did you mean 'qpos_uniform'?"),
+    ("index: 0}", "index: 0, when: $is_short}", 15, "values.angle.when: unknown argument of qpos. It takes: index"),
+    ("info: [angle, force", "info: [angle, angle", 27, "info[1]: 'angle' is there twice"),
     ("info: [angle, force", "info: [angle, forces", 27, "info[1]: there is no value or array 'forces', did you mean 'force'?"),
     (
         "reset_info: [angle]",

@@ -26,7 +26,7 @@ struct StepRow {
   std::int64_t* episode_length;   // [1]
   double* reset_info;             // [n_reset_info]
   std::uint8_t* unstable;         // [1]
-  float* sample = nullptr;        // [n_sample], of a substep of the first task step, zeros if that broke down; or null
+  float* sample = nullptr;        // [n_sample], of a substep of the first task step, NaN if that broke down; or null
 };
 
 // How often and when last an environment's physics broke down.
