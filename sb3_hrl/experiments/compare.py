@@ -56,6 +56,11 @@ class RunData(NamedTuple):
     evaluation: dict[str, Any]
     notes: list[str]
 
+    @property
+    def seed(self) -> int | None:
+        """Of everything random in it."""
+        return self.run.args.get("seed")
+
 
 class Group(NamedTuple):
     """
@@ -129,7 +134,11 @@ def load_run(run: Run) -> RunData:
         notes.append("unfinished: it is still running, or was killed; compared as far as it goes")
     elif summary.get("status") not in ("finished", None):
         notes.append(f"unfinished: {summary['status']}; compared as far as it goes")
-    return RunData(run, _setting(run), summary, metrics, read_json(run.folder / "evaluation.json"), notes)
+    evaluation = read_json(run.folder / "evaluation.json")
+    if evaluation.get("env", run.env_id) != run.env_id:
+        notes.append(f"its evaluation.json is of {evaluation['env']}, and is left out")
+        evaluation = {}
+    return RunData(run, _setting(run), summary, metrics, evaluation, notes)
 
 
 def _read_monitors(folder: Path) -> list[Metric]:
@@ -155,6 +164,8 @@ def _setting(run: Run) -> dict[str, Any]:
     config = read_config(run.folder)
     if not config:
         config = {"algo": run.algo, "env": run.env_id, "hyperparams": run.hyperparams}
+        # Options that the zoo's file of hyperparameters does not show; with none, it has them.
+        config |= {key: run.args[key] for key in ("n_timesteps", "env_kwargs") if run.args.get(key) not in (None, -1)}
     return _flat({key: value for key, value in config.items() if key not in ("seed", "command", "arguments")})
 
 
@@ -169,11 +180,18 @@ def _flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def group_runs(runs: Sequence[RunData]) -> list[Group]:
     """
     :param runs: in the order in which they were named
-    :return: those of one setting together
+    :return: those of one setting together; of several with one seed, such as a run and its continuation, the longest
     """
     settings: dict[str, list[RunData]] = {}
     for run in runs:
-        settings.setdefault(json.dumps(run.setting, sort_keys=True, default=str), []).append(run)
+        group = settings.setdefault(json.dumps(run.setting, sort_keys=True, default=str), [])
+        same = next((i for i, other in enumerate(group) if run.seed is not None and run.seed == other.seed), None)
+        if same is None:
+            group.append(run)
+            continue
+        longer, other = sorted((group[same], run), key=lambda item: -(item.summary.get("total_timesteps") or 0))
+        longer.notes.append(f"{other.run.folder} has its setting and its seed, and not more steps: it is left out")
+        group[same] = longer
     return [Group(label, group) for label, group in zip(_labels(list(settings.values())), settings.values(), strict=True)]
 
 
@@ -406,9 +424,9 @@ def conclude(groups: Sequence[Group]) -> str:
     labels = [group.label for group in groups]
     if len(groups) == 1:
         return f"Conclusion: all runs have one setting ({labels[0]}); there is nothing to set it against."
-    name = next(
-        (name for name in ("Evaluation Reward", "Final Reward") if name in rows and None not in rows[name].values), None
-    )
+    is_evaluated = all("mean_reward" in run.evaluation for group in groups for run in group.runs)
+    names = ("Evaluation Reward", "Final Reward") if is_evaluated else ("Final Reward",)
+    name = next((name for name in names if name in rows and None not in rows[name].values), None)
     parts = []
     if name is not None:
         order = sorted(range(len(groups)), key=lambda i: -rows[name].values[i].value)  # type: ignore[union-attr]
@@ -458,6 +476,12 @@ def describe_notes(groups: Sequence[Group]) -> list[str]:
     modes = {run.evaluation["deterministic"] for group in groups for run in group.runs if "deterministic" in run.evaluation}
     if len(modes) > 1:
         notes.append("some evaluations took deterministic actions, others drew them: evaluate all in one way")
+    for group in groups:
+        n_evaluated = sum(bool(run.evaluation) for run in group.runs)
+        if 0 < n_evaluated < len(group.runs):
+            notes.append(
+                f"{group.label}: {n_evaluated} of {len(group.runs)} runs are evaluated: sb3-hrl evaluate RUN for the rest"
+            )
     return notes
 
 
@@ -636,7 +660,7 @@ def _latest(log_folder: Path) -> list[Run]:
 
 
 def _describe_runs(groups: Sequence[Group]) -> list[str]:
-    return [f"{group.label}: {run.run.folder}, seed {run.run.args.get('seed')}" for group in groups for run in group.runs]
+    return [f"{group.label}: {run.run.folder}, seed {run.seed}" for group in groups for run in group.runs]
 
 
 def make_report(groups: Sequence[Group]) -> str:

@@ -4,6 +4,7 @@ import argparse
 import inspect
 import json
 import pickle
+import re
 import time
 from collections.abc import Container, Mapping
 from pathlib import Path
@@ -29,6 +30,7 @@ from sb3_hrl.experiments.metrics import write_atomically
 from sb3_hrl.experiments.options import key_value, positive
 from sb3_hrl.experiments.runs import Run, find_run, latest_runs, read_run
 from sb3_hrl.registry import suggest
+from sb3_hrl.zoo.hook import use_own_statistics
 
 RULE = "=" * 60
 # Vectorised where it helps: one forward pass for all of them.
@@ -93,11 +95,19 @@ class Subject(NamedTuple):
     algo: str
     env_id: str
 
-    @property
-    def report_file(self) -> Path:
-        """``evaluation.json`` for a run's final model; other models have their name in it."""
-        is_final = self.run is not None and self.model_file.name == self.run.final_model.name
-        return self.model_file.with_name("evaluation.json" if is_final else f"evaluation_{self.model_file.stem}.json")
+    def report_file(self, env_kwargs: Mapping[str, Any] | None) -> Path:
+        """
+        :param env_kwargs: those that were given for this evaluation
+        :return: ``evaluation.json`` for a run's final model on the run's own environment; others have in their name what is
+            different
+        """
+        parts = ["evaluation"]
+        if self.run is None or self.model_file.name != self.run.final_model.name:
+            parts.append(self.model_file.stem)
+        if self.run is not None and self.env_id != self.run.env_id:
+            parts.append(self.env_id)
+        parts += [f"{key}={value}" for key, value in (env_kwargs or {}).items()]
+        return self.model_file.with_name(re.sub(r"[^\w.=-]+", "-", "_".join(parts)) + ".json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -111,7 +121,8 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"{option}: there is no folder {file.absolute().parent}")
     if args.num_threads is not None:
         th.set_num_threads(args.num_threads)
-    settings = _level_settings(subject, None if args.env_kwargs is None else dict(args.env_kwargs))
+    given = None if args.env_kwargs is None else dict(args.env_kwargs)
+    settings, report_file = _level_settings(subject, given), subject.report_file(given)
     model: BaseAlgorithm | None = None
     print(f"{RULE}\nEvaluating {subject.algo} on {subject.env_id}\n{RULE}\nModel: {subject.model_file}")
     results = {}
@@ -139,8 +150,8 @@ def run(args: argparse.Namespace) -> int:
         "evaluations": results,
         "machine": describe_machine(),
     }
-    write_atomically(subject.report_file, json.dumps(report, indent=1) + "\n")
-    print(f"Written to {subject.report_file}", flush=True)
+    write_atomically(report_file, json.dumps(report, indent=1) + "\n")
+    print(f"Written to {report_file}", flush=True)
     if args.video is not None or args.film is not None:
         _film(subject, args, next(iter(settings.values())))
     return 0
@@ -237,7 +248,7 @@ def make_env(subject: Subject, n_envs: int, seed: int, env_kwargs: Mapping[str, 
             hyperparams.pop(key, None)
     kwargs = {**env_kwargs, **({"render_mode": "rgb_array"} if render else {})}
     try:
-        return create_test_env(
+        env = create_test_env(
             subject.env_id,
             n_envs=n_envs,
             stats_path=stats_path,
@@ -247,6 +258,8 @@ def make_env(subject: Subject, n_envs: int, seed: int, env_kwargs: Mapping[str, 
             env_kwargs=kwargs,
             vec_env_cls=DummyVecEnv,
         )
+        use_own_statistics(env, str(subject.model_file))
+        return env
     except (pickle.UnpicklingError, EOFError) as error:  # by the zoo, of its vecnormalize.pkl
         raise UsageError(
             f"{stats_path}/vecnormalize.pkl cannot be read ({error}): take it from a whole copy of the run"

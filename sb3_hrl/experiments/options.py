@@ -31,9 +31,11 @@ def key_value(text: str) -> tuple[str, Any]:
     :param text: ``key:value``, the value as Python writes it, as in the zoo's own options
     :return: both
     """
+    import rl_zoo3.utils  # not at the top: the start-up hook acts on this import
+
     key, colon, value = text.partition(":")
     try:
-        return key, eval(value)
+        return key, eval(value, dict(vars(rl_zoo3.utils)))
     except Exception as error:
         reason = f"{value!r} is no Python value ({type(error).__name__})" if colon else "the colon is missing"
         example = "n_steps:128 or policy:\"'MlpPolicy'\""

@@ -17,11 +17,20 @@ from stable_baselines3.common.env_util import make_vec_env
 from sb3_hrl.experiments.bench import GOOD_ENOUGH, describe_machine, get_console
 from sb3_hrl.extras import check_extra
 from sb3_hrl.hppo import HPPO
-from sb3_hrl.registry import VEC_ENVS, register_envs, resolve, suggest
-from sb3_hrl.zoo.validation import HYPERPARAMS, check_config, find_config, normalise, read_section
+from sb3_hrl.registry import VEC_ENVS, import_dotted, register_envs, resolve, suggest
+from sb3_hrl.zoo.validation import (
+    CHECKPOINT_KEYS,
+    HYPERPARAMS,
+    ZOO_KEYS,
+    check_config,
+    evaluate,
+    find_config,
+    normalise,
+    read_section,
+)
 
-# Keys that are the zoo's and not the algorithm's.
-_ZOO_KEYS = ("n_envs", "n_timesteps", "vec_env_wrapper", "env_kwargs", "eval_env_kwargs", "normalize", "n_steps", "batch_size")
+# Keys that cost time, which is not measured.
+_NOT_MEASURED = ("env_wrapper", "frame_stack", "callback", "n_actors")
 
 
 class Rate(NamedTuple):
@@ -59,7 +68,11 @@ def bench_preset(
         raise ValueError(f"--env: there is no environment {env_id!r}{suggest(env_id, gym.registry)}")
     path = str(HYPERPARAMS / "hppo.yml") if config is None else find_config(config, HYPERPARAMS / "presets")
     check_config(path, env_id, HPPO, is_atari=False, overrides=None)
-    section = dict(read_section(path, env_id, is_atari=False))
+    written = dict(read_section(path, env_id, is_atari=False))
+    section = normalise(written, HPPO)
+    left_out = [key for key in _NOT_MEASURED if section.get(key)]
+    if left_out:
+        print(f"Not measured, since it is done without: {', '.join(left_out)}")
     cases = [(n_envs, n_threads) for n_envs in n_envs_list for n_threads in n_threads_list]
     n_threads_before = th.get_num_threads()
     rates = [Rate(*case, _measure(env_id, section, *case, n_rounds)) for case in track(cases, transient=True)]
@@ -69,7 +82,8 @@ def bench_preset(
     for rate in rates:
         table.add_row(str(rate.n_envs), str(rate.n_threads), f"{rate.sps:,.0f}{' *' if rate == best else ''}")
     get_console().print(table)
-    _write(file, env_id, section, best)
+    n_steps = max(1, section.get("n_envs", 1) * section.get("n_steps", 2048) // best.n_envs)  # rollouts as large as before
+    _write(file, env_id, {**written, "n_envs": best.n_envs, "n_steps": n_steps}, best)
     print(f"python -m rl_zoo3.train --algo hppo --env {env_id} -conf {file} --num-threads {best.n_threads} -P")
     return 0
 
@@ -88,9 +102,14 @@ def _measure(env_id: str, section: dict[str, Any], n_envs: int, n_threads: int, 
     venv = make_vec_env(env_id, n_envs, env_kwargs=section.get("env_kwargs"))
     if "vec_env_wrapper" in section:
         venv = resolve(VEC_ENVS, section["vec_env_wrapper"])(venv)
-    settings = normalise({key: value for key, value in section.items() if key not in _ZOO_KEYS}, HPPO)
-    if isinstance(settings.get("learning_rate"), str):  # a schedule, which only the zoo reads
-        del settings["learning_rate"]
+    others = {*ZOO_KEYS, *CHECKPOINT_KEYS, *_NOT_MEASURED, "n_steps", "batch_size"}
+    settings = {key: value for key, value in section.items() if key not in others}
+    # Schedules, which only the zoo reads, cost nothing.
+    settings = {key: value for key, value in settings.items() if not str(value).startswith("lin_")}
+    if isinstance(settings.get("policy_kwargs"), str):
+        settings["policy_kwargs"] = evaluate(settings["policy_kwargs"])
+    if "." in settings["policy"]:
+        settings["policy"] = import_dotted(settings["policy"])
     n_steps = 32
     batch_size = min(int(section.get("batch_size", 64)), n_envs * n_steps)
     model = HPPO(env=venv, n_steps=n_steps, batch_size=batch_size, device="cpu", seed=0, **settings)
@@ -105,13 +124,11 @@ def _measure(env_id: str, section: dict[str, Any], n_envs: int, n_threads: int, 
 
 
 def _write(file: str, env_id: str, section: dict[str, Any], best: Rate) -> None:
-    """The section with the chosen number of environments, and rollouts as large as before."""
-    n_steps = max(1, int(section.get("n_envs", 1)) * int(section.get("n_steps", 2048)) // best.n_envs)
     machine = describe_machine()
     header = (
         f"# Measured with {env_id} on {machine['available_cpus']} CPUs ({machine['processor']}), {machine['date']}:\n"
         f"# {best.sps:,.0f} steps per second; use it with --num-threads {best.n_threads}.\n"
     )
     # Through JSON: what was read from YAML remembers its lines, which PyYAML does not write.
-    preset = {"default": json.loads(json.dumps({**section, "n_envs": best.n_envs, "n_steps": n_steps}))}
+    preset = {"default": json.loads(json.dumps(section))}
     Path(file).write_text(header + yaml.safe_dump(preset, sort_keys=False), encoding="utf-8")

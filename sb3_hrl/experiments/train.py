@@ -58,6 +58,11 @@ def _duration(text: str) -> float:
     return seconds
 
 
+_STEPS = {"-n", "--n-timesteps"}
+# Options, each with its other names, whose values are pairs.
+_OF_PAIRS: tuple[tuple[str, ...], ...] = (("-params", "--hyperparams"), ("--env-kwargs",), ("--eval-env-kwargs",))
+
+
 class Options(NamedTuple):
     """
     What the zoo has no option for.
@@ -81,6 +86,7 @@ def run(args: argparse.Namespace, zoo_args: Sequence[str]) -> int:
     if args.resume is not None:
         zoo_args = _resume(args, zoo_args)
     _check(args, zoo_args)
+    zoo_args = _merge(zoo_args)
     if args.seeds is not None:
         return _train_seeds(args, zoo_args)
     goes_on = args.resume is not None and not _is_resumable(args.algo)
@@ -105,10 +111,16 @@ def _resume(args: argparse.Namespace, zoo_args: Sequence[str]) -> list[str]:
         raise UsageError(f"--resume: {config.parent} has no {CONFIG} that says how the run was started")
     args.algo, args.env = saved["algo"], saved["env"]
     arguments = list(saved["arguments"])
+    given = _names(zoo_args) & _STEPS
+    summary = read_json(path / SUMMARY) if path.is_dir() else {}
+    wanted = saved.get("duration_seconds") if args.duration is None else args.duration
+    is_over = wanted is not None and 3600 * summary.get("duration_hours", 0) >= wanted
+    if not given and (is_over or (args.duration is None and summary.get("status") == "finished")):
+        raise UsageError(f"--resume: {path} has finished, so there is nothing left: give more steps (-n) or time (--duration)")
     if args.duration is not None:
-        for index in reversed([i for i, text in enumerate(arguments) if text in ("-n", "--n-timesteps")]):
-            del arguments[index : index + 2]
-    elif not {"-n", "--n-timesteps"} & set(zoo_args):
+        for index in reversed([i for i, text in enumerate(arguments) if text.partition("=")[0] in _STEPS]):
+            del arguments[index : index + 1 + ("=" not in arguments[index])]
+    elif not given:
         args.duration = saved.get("duration_seconds")
     return ["--seed", str(saved["seed"]), *arguments, *zoo_args, "-i", str(checkpoint)]
 
@@ -137,14 +149,14 @@ def _check(args: argparse.Namespace, zoo_args: Sequence[str]) -> None:
         raise UsageError(
             f"--env: no environment is registered as {args.env!r}{nearest or '; --gym-packages imports its package'}"
         )
-    for option in ("-params", "--hyperparams", "--env-kwargs", "--eval-env-kwargs"):
-        for text in _values(zoo_args, option):
+    for names in _OF_PAIRS:
+        for text in _split(zoo_args, names)[0]:
             try:
                 key_value(text)
             except argparse.ArgumentTypeError as error:
-                raise UsageError(f"{option}: {error}") from None
-    given = {option for option in zoo_args if option.startswith("-")}
-    for options, other in (({"-n", "--n-timesteps"}, "--duration"), ({"--seed"}, "--seeds")):
+                raise UsageError(f"{names[0]}: {error}") from None
+    given = _names(zoo_args)
+    for options, other in ((_STEPS, "--duration"), ({"--seed"}, "--seeds")):
         if given & options and getattr(args, other.removeprefix("--")) is not None:
             raise UsageError(f"{other} and {(given & options).pop()} exclude each other: leave one of them out")
     if given & {"-optimize", "--optimize-hyperparameters"} and (args.duration, args.output_dir, args.seeds) != (None,) * 3:
@@ -155,12 +167,33 @@ def _check(args: argparse.Namespace, zoo_args: Sequence[str]) -> None:
         raise UsageError(f"--output-dir: {args.output_dir} is a file; name a folder that does not exist yet")
 
 
-def _values(zoo_args: Sequence[str], option: str) -> Iterator[str]:
-    for index in [i for i, text in enumerate(zoo_args) if text == option]:
-        for text in zoo_args[index + 1 :]:
-            if text.startswith("-"):
-                break
-            yield text
+def _names(zoo_args: Sequence[str]) -> set[str]:
+    """The options, without their values."""
+    return {text.partition("=")[0] for text in zoo_args if text.startswith("-")}
+
+
+def _split(zoo_args: Sequence[str], options: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What follows some options, up to the next one; and all the rest."""
+    values: list[str] = []
+    rest: list[str] = []
+    is_value = False
+    for text in zoo_args:
+        if text in options:
+            is_value = True
+            continue
+        is_value = is_value and not text.startswith("-")
+        (values if is_value else rest).append(text)
+    return values, rest
+
+
+def _merge(zoo_args: Sequence[str]) -> list[str]:
+    """The zoo takes the last ``-params``, and drops those before; here the last of each key counts."""
+    merged = list(zoo_args)
+    for options in _OF_PAIRS:
+        values, merged = _split(merged, options)
+        pairs = {text.partition(":")[0]: text for text in values}
+        merged += [options[0], *pairs.values()] if pairs else []
+    return merged
 
 
 def _train_seeds(args: argparse.Namespace, zoo_args: Sequence[str]) -> int:
@@ -249,6 +282,12 @@ class RunManager(PluginExperimentManager):
             lost = ["environments", "random numbers"]
             if isinstance(model, OffPolicyAlgorithm) and not (model.replay_buffer and model.replay_buffer.size()):
                 lost.append("the replay buffer (--save-replay-buffer keeps it)")
+            agent = Path(self.trained_agent)
+            statistics = agent.parent / str(self.env_name) / "vecnormalize.pkl"
+            if self.normalize and not statistics.is_file():
+                lost.append("the statistics of VecNormalize, which a run has when it ends or has a new best model")
+            elif self.normalize and statistics.stat().st_mtime < agent.stat().st_mtime:
+                lost.append("the statistics of VecNormalize, in part: they are older than the model")
             print(f"Continuing at step {model.num_timesteps}, not exactly; what begins anew: {', '.join(lost)}")
             count_on(model)
         return model

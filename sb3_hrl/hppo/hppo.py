@@ -243,7 +243,7 @@ class HPPO(ActorAlgorithm, PPO):
             return
         names = [] if self.muscle_body is None else list(self.muscle_body["joints"])
         n_actions = parameter.shape[-1]
-        given = {"targets": self.log_std} if is_number(self.log_std) else dict(self.log_std or {})
+        given = dict(self.log_std or {}) if isinstance(self.log_std, dict | None) else {"targets": float(self.log_std)}
         for name in given:
             if name not in ("targets", "cascade", *names):
                 raise ValueError(f"HPPO: log_std: there is no {name!r}{suggest(name, ['targets', 'cascade', *names])}")

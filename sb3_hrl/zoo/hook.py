@@ -165,7 +165,7 @@ def _adapt_utils(utils: Any) -> None:
         with monitor_folder(bound.arguments.get("log_dir")):
             env = create_test_env(*bound.args, **bound.kwargs)
         if _model_path is not None:
-            _use_own_statistics(env, _model_path)
+            use_own_statistics(env, _model_path)
         return env
 
     @wraps(get_model_path)
@@ -181,8 +181,13 @@ def _adapt_utils(utils: Any) -> None:
     utils.get_model_path = get_model_path_and_note_it
 
 
-def _use_own_statistics(env: Any, model_path: str) -> None:
-    """The zoo keeps one file of statistics for all models of a run; a checkpoint of ours holds those that belong to it."""
+def use_own_statistics(env: Any, model_path: str) -> None:
+    """
+    The zoo keeps one file of statistics for all models of a run; a checkpoint of ours holds those that belong to it.
+
+    :param env: environments, perhaps in a ``VecNormalize``, which gets them
+    :param model_path: of the model
+    """
     from stable_baselines3.common.vec_env import unwrap_vec_normalize
 
     from sb3_hrl.checkpoint import read_normalization

@@ -25,6 +25,7 @@ from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_hrl.actors import check_shares
+from sb3_hrl.checkpoint import Resumable
 from sb3_hrl.errors import PluginError
 from sb3_hrl.registry import VEC_ENVS, WRAPPERS, import_dotted, resolve, suggest
 from sb3_hrl.yaml_lines import LineMapping, LineSequence, Problem, UnreadableError, line_of, load_yaml, show
@@ -43,7 +44,7 @@ _ZOO_ARGUMENTS = {
 # The keys that the bridge takes out for checkpoints.
 CHECKPOINT_KEYS: dict[str, Any] = {"save_optimizer": bool, "keep_checkpoints": int | None}
 # The keys that the zoo takes out before it calls the constructor; `eval_env_kwargs` is taken out by the bridge.
-_ZOO_KEYS: dict[str, Any] = {
+ZOO_KEYS: dict[str, Any] = {
     "n_envs": int,
     "n_timesteps": int,
     "frame_stack": int | None,
@@ -54,7 +55,6 @@ _ZOO_KEYS: dict[str, Any] = {
     "env_wrapper": Any,
     "vec_env_wrapper": Any,
     "callback": Any,
-    **CHECKPOINT_KEYS,
 }
 _NOISE_KEYS: dict[str, Any] = {"noise_type": str, "noise_std": float}
 # Strings under these keys are Python code to the zoo.
@@ -189,7 +189,7 @@ def normalise(hyperparams: dict[str, Any], algorithm: type) -> dict[str, Any]:
     :return: a new dict
     """
     result: dict[str, Any] = _with_floats(hyperparams, {})
-    _make_whole(result, {**_constructor(algorithm).hints, **_ZOO_KEYS})
+    _make_whole(result, {**_constructor(algorithm).hints, **ZOO_KEYS, **CHECKPOINT_KEYS})
     for key, load in _PARTS.items():
         parts = result.get(key)
         for part in parts if isinstance(parts, list) else [parts]:
@@ -359,7 +359,7 @@ def _check_value(key: str, value: Any, hint: Any, hyperparams: Mapping[str, Any]
     got = show(value)
     if key in _EVALUATED and isinstance(value, str):
         try:
-            value = _evaluate(value)
+            value = evaluate(value)
         except ValueError as error:
             yield Problem(None, f"{key}: the Python code {got} fails: {error}")
             return
@@ -574,7 +574,8 @@ def _constructor(algorithm: type) -> _Parameters:
 def _expected(algorithm: type) -> dict[str, Any]:
     hints = _constructor(algorithm).hints
     noise = _NOISE_KEYS if "action_noise" in hints else {}
-    return {**{key: hint for key, hint in hints.items() if key not in _ZOO_ARGUMENTS}, **_ZOO_KEYS, **noise}
+    checkpoints = CHECKPOINT_KEYS if issubclass(algorithm, Resumable) else {}
+    return {**{key: hint for key, hint in hints.items() if key not in _ZOO_ARGUMENTS}, **ZOO_KEYS, **checkpoints, **noise}
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:
@@ -648,7 +649,7 @@ def _describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(message.split())}"
 
 
-def _evaluate(code: str) -> Any:
+def evaluate(code: str) -> Any:
     """
     Evaluate Python code from a hyperparameter file as the zoo does.
 

@@ -24,6 +24,20 @@ def test_it_writes_what_the_zoo_takes(tmp_path: Path, capsys: pytest.CaptureFixt
     assert f"-conf {file} --num-threads 1" in capsys.readouterr().out
 
 
+def test_what_only_the_zoo_reads_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = tmp_path / "given.yml"
+    given.write_text(
+        "default: {n_envs: 4, n_timesteps: 1e5, policy: MlpPolicy, n_steps: 1e2, clip_range: lin_0.2,\n"
+        "  learning_rate: lin_1e-3, env_wrapper: [gymnasium.wrappers.FlattenObservation], keep_checkpoints: 2, n_actors: 2,\n"
+        "  policy_kwargs: 'dict(activation_fn=nn.ReLU)'}\n"
+    )
+    file = tmp_path / "mine.yml"
+    assert main(["bench", "preset", "--env", "Pendulum-v1", "-conf", str(given), "-o", str(file), *SMALL]) == 0
+    assert "Not measured, since it is done without: env_wrapper, n_actors" in capsys.readouterr().out
+    written = yaml.safe_load(file.read_text())["default"]
+    assert written == {**yaml.safe_load(given.read_text())["default"], "n_envs": 2, "n_steps": 200}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

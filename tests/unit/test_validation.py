@@ -574,6 +574,7 @@ Hopper-v5:
         ("  noise_std: 0.1\n", "", 1, "'noise_type' and 'noise_std' go together, got only 'noise_type'"),
         ("normal", "white", 4, "noise_type: expected 'normal' or 'ornstein-uhlenbeck', got 'white'"),
         ("normal", "null", 4, "noise_type: expected text, got null"),
+        ("train_freq: [1, episode]", "keep_checkpoints: 2", 6, "unknown key 'keep_checkpoints'"),
         ("0.1", "big", 5, "noise_std: expected a number, got 'big'"),
         ("[1, episode]", "[1, 2]", 6, "train_freq: expected a whole number or a list, got [1, 2]"),
         ("[1, episode]", "[1]", 6, "train_freq: expected a whole number or a list, got [1]"),

@@ -20,10 +20,17 @@ from selenium import webdriver
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.by import By
 from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import unwrap_vec_normalize
+from torch import nn
 
+from sb3_hrl.checkpoint import read_normalization
 from sb3_hrl.experiments.cli import main
 from sb3_hrl.experiments.compare import estimate
+from sb3_hrl.experiments.evaluate import Subject, make_env
 from sb3_hrl.experiments.metrics import METRICS, SUMMARY, read_metrics
+from sb3_hrl.experiments.options import key_value
+from sb3_hrl.experiments.runs import find_run
+from sb3_hrl.experiments.train import _merge
 from tests.conftest import missing
 from tests.zoo.conftest import read_video, run_zoo
 
@@ -121,12 +128,30 @@ def test_a_stock_run_goes_on(runs: Path) -> None:
     assert steps[-1] == 640
 
 
+def test_a_run_that_has_finished_is_not_repeated(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (timed,) = (runs / "logs/a2c").glob("CartPole-v1_*")
+    before = sorted(runs.rglob("*"))
+    for line in (["ppo/seed_1"], [str(timed)], [str(timed), "--duration", "1s"]):
+        assert main(["train", "--resume", *line]) == 2
+        assert "has finished, so there is nothing left: give more steps (-n) or time (--duration)" in capsys.readouterr().err
+    assert sorted(runs.rglob("*")) == before
+
+
+def test_the_last_of_each_key_counts() -> None:
+    line = ["-params", "n_envs:8", "n_steps:32", "--seed", "1", "--hyperparams", "n_steps:64", "-P", "--env-kwargs", "g:1.0"]
+    assert _merge(line) == ["--seed", "1", "-P", "-params", "n_envs:8", "n_steps:64", "--env-kwargs", "g:1.0"]
+
+
+def test_values_may_use_the_zoo_s_names() -> None:
+    assert key_value("policy_kwargs:dict(activation_fn=nn.ReLU)") == ("policy_kwargs", {"activation_fn": nn.ReLU})
+
+
 def test_an_off_policy_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its weights, steps and clock do; a replay buffer if it was kept."""
     monkeypatch.chdir(tmp_path)
-    options = ["--seed", "1", "--eval-freq", "-1", "-params", "learning_starts:50", "batch_size:16"]
+    options = ["--seed", "1", "--eval-freq", "-1", "-params", "learning_starts:50", "batch_size:16", "normalize:True"]
     assert main(["train", "--algo", "sac", "--env", "Pendulum-v1", "-n", "300", *options, "--output-dir", "first"]) == 0
     seconds = json.loads((tmp_path / "first" / SUMMARY).read_text())["duration_hours"] * 3600
     assert main(["train", "--resume", "first", "--duration", f"{seconds + 1.5}s", "--output-dir", "timed"]) == 0
@@ -139,6 +164,9 @@ def test_an_off_policy_run_goes_on(
     assert json.loads((tmp_path / "longer" / SUMMARY).read_text())["total_timesteps"] == 400
     assert main(["train", "--resume", "longer", "-n", "450", "--output-dir", "longest"]) == 0
     assert "Continuing at step 400, not exactly; what begins anew: environments, random numbers\n" in capsys.readouterr().out
+    (tmp_path / "longest/Pendulum-v1/vecnormalize.pkl").unlink()  # as after a kill
+    assert main(["train", "--resume", "longest", "-n", "460", "--output-dir", "last"]) == 0
+    assert "the statistics of VecNormalize, which a run has when it ends" in capsys.readouterr().out
 
 
 def test_seeds_are_runs_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,8 +366,22 @@ def test_both_kinds_of_levels_are_evaluated(tmp_path: Path, monkeypatch: pytest.
     assert unseen != train
     assert report["mean_reward"] == np.mean(unseen)
     assert main(["evaluate", "run", "--n-episodes", "2", "--env-kwargs", "g:9.8"]) == 0
-    again = json.loads((tmp_path / "run/evaluation.json").read_text())["evaluations"]
+    again = json.loads((tmp_path / "run/evaluation_g=9.8.json").read_text())["evaluations"]
     assert again["evaluation"]["rewards"] == train
+    assert json.loads((tmp_path / "run/evaluation.json").read_text()) == report  # what `compare` takes
+
+
+def test_a_checkpoint_is_evaluated_with_its_own_statistics(trained: Path) -> None:
+    run = trained / "logs/hppo/Hopper-v5_1"
+    counts = []
+    for name in ("rl_model_128_steps.zip", "Hopper-v5.zip"):
+        env = make_env(Subject(run / name, find_run(run), "hppo", "Hopper-v5"), 1, 0, {})
+        normalize: Any = unwrap_vec_normalize(env)
+        counts.append(normalize.obs_rms.count)
+        assert read_normalization(run / name, normalize)
+        assert normalize.obs_rms.count == counts[-1]
+        env.close()
+    assert counts[0] < counts[1]
 
 
 @pytest.mark.usefixtures("opengl")
@@ -418,6 +460,18 @@ def test_damaged_runs_are_compared_as_far_as_they_go(runs: Path, tmp_path: Path,
     assert "no training_summary.json that can be read" in out
     assert "its curve comes from the monitor files" in out
     assert (tmp_path / "out/comparison.html").is_file()
+
+
+def test_a_run_and_its_copy_are_one_seed(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "ppo/seed_1", tmp_path / "copy")
+    (tmp_path / "copy/evaluation.json").write_text(json.dumps({"env": "MountainCar-v0", "mean_reward": 1e6}))
+    names = [tmp_path / "copy", runs / "ppo/seed_1", runs / "ppo/seed_2", runs / "logs/a2c/CartPole-v1_1"]
+    assert main(["compare", *map(str, names), "--output", str(tmp_path / "out")]) == 0
+    report = (tmp_path / "out/comparison_report.txt").read_text()
+    assert re.search(r"^Seeds +2 +1$", report, re.MULTILINE)
+    assert f"{names[0]}: {names[1]} has its setting and its seed, and not more steps: it is left out" in report
+    assert "its evaluation.json is of MountainCar-v0, and is left out" in report
+    assert "1000000" not in report
 
 
 def test_iqm_and_interval_are_rliable_s() -> None:
