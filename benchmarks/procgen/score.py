@@ -5,13 +5,15 @@ Scores on Procgen beside those of OpenAI's own runs of PPO.
         [--folder DIR] [--json FILE]
 
 Trains ``hppo`` or ``impala`` with its hyperparameters for the game (``sb3_hrl/hyperparams``), on all levels in mode easy,
-and compares the mean return of the last hundred training episodes, averaged over the ten updates before each mark, with the
-same figure of OpenAI's three runs (train-procgen, ``results/easy-all-run*``, procgen 0.9.2). This takes an hour or more: with
-a folder, a run that was ended, by whatever, goes on where its last checkpoint is when the same command is given again.
+and compares the mean return of the last hundred training episodes, averaged over the ten updates of PPO before each mark, with
+the same figure of OpenAI's three runs (train-procgen, ``results/easy-all-run*``, procgen 0.9.2). This takes an hour or more:
+with a folder, a run that was ended, by whatever, goes on where its last checkpoint is when the same command is given again.
+``python -m benchmarks.procgen.beside FILE FILE`` sets two of the files side by side, by steps and by wall clock.
 """
 
 import argparse
 import json
+import math
 import statistics
 import time
 from pathlib import Path
@@ -33,7 +35,9 @@ from sb3_hrl.zoo.validation import normalise
 from sb3_hrl_plugins.procgen import GAMES
 from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv
 
-N_AVERAGED = 10
+# Steps of one update of PPO's, and of those that are averaged.
+N_UPDATE = 64 * 256
+WINDOW = 10 * N_UPDATE
 # Steps between two checkpoints.
 SAVE_FREQ = 50_000
 # Steps -> mean and standard deviation of three runs.
@@ -109,6 +113,16 @@ def make_model(algo: str, game: str, seed: int, precision: str, folder: Path | N
     return algorithm(env=normalized, seed=seed, device="cpu", policy_kwargs=policy_kwargs, **section)
 
 
+def mean_before(points: list[Point], n_timesteps: float) -> float:
+    """
+    :param points: of a training
+    :param n_timesteps: a mark
+    :return: the mean of the returns of ten updates of PPO before it
+    """
+    last = max(point.n_timesteps for point in points if point.n_timesteps <= n_timesteps * 1.001)
+    return statistics.fmean(point.mean_return for point in points if last - WINDOW < point.n_timesteps <= last)
+
+
 def compare(game: str, points: list[Point]) -> list[dict[str, float]]:
     """
     :param game: which one
@@ -117,9 +131,8 @@ def compare(game: str, points: list[Point]) -> list[dict[str, float]]:
     """
     rows = []
     for mark, (mean, deviation) in OPENAI.get(game, {}).items():
-        before = [point.mean_return for point in points if point.n_timesteps <= mark * 1.001][-N_AVERAGED:]
         if points and points[-1].n_timesteps >= mark * 0.98:
-            ours = statistics.fmean(before)
+            ours = mean_before(points, mark)
             rows.append({"steps": mark, "ours": ours, "openai": mean, "deviation": deviation, "z": (ours - mean) / deviation})
     return rows
 
@@ -154,7 +167,10 @@ def main() -> None:
     rate = last.n_timesteps / last.seconds
     print(f"{last.n_timesteps:,} steps in {last.seconds:,.0f} s: {rate:,.0f} steps/s; the last return: {last.mean_return:.2f}")
     settings = {"algo": args.algo, "game": args.game, "seed": args.seed, "precision": args.precision}
-    points = [point._asdict() for point in curve.points]
+    # One for each update of PPO's: IMPALA has sixteen times as many. None before the first episode ended.
+    ended = [point for point in curve.points if not math.isnan(point.mean_return)]
+    kept = {point.n_timesteps // N_UPDATE: point for point in reversed(ended)}
+    points = [point._asdict() for point in reversed(kept.values())]
     write_report(args.json, {**settings, "rows": rows, "curve": points})
 
 

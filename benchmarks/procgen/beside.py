@@ -1,0 +1,68 @@
+"""
+Two trainings on Procgen side by side, at equal steps and at equal wall clock.
+
+    python -m benchmarks.procgen.beside benchmarks/results/procgen_score_hppo_fruitbot.json \\
+        benchmarks/results/procgen_score_impala_fruitbot.json
+
+The files are those of ``benchmarks.procgen.score``. The second's share of the first is that of what it has gained since the
+beginning, where returns may be negative. Seconds are comparable if both had the same part of the same machine.
+"""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+N_ROWS = 8
+# How many of the first points tell where a training began, and how much of the time is averaged before each mark.
+N_FIRST, SHARE = 3, 0.1
+
+
+def mean_before(curve: list[dict[str, float]], key: str, mark: float, width: float) -> float:
+    """
+    :param curve: of a training
+    :param key: ``n_timesteps`` or ``seconds``
+    :param mark: where
+    :param width: of what is averaged before it
+    :return: the mean return
+    """
+    near = [point["mean_return"] for point in curve if mark - width < point[key] <= mark]
+    return statistics.fmean(near or [max((p for p in curve if p[key] <= mark), key=lambda p: p[key])["mean_return"]])
+
+
+def compare(
+    first: list[dict[str, float]], second: list[dict[str, float]], key: str
+) -> list[tuple[float, float, float, float]]:
+    """
+    :param first: curve of a training
+    :param second: of another
+    :param key: ``n_timesteps`` or ``seconds``
+    :return: for some marks: the mark, both returns, and the second's gain as a share of the first's
+    """
+    end = min(first[-1][key], second[-1][key])
+    begin = statistics.fmean(point["mean_return"] for curve in (first, second) for point in curve[:N_FIRST])
+    rows = []
+    for index in range(1, N_ROWS + 1):
+        mark = end * index / N_ROWS
+        here, there = (mean_before(curve, key, mark, SHARE * end) for curve in (first, second))
+        rows.append((mark, here, there, (there - begin) / (here - begin)))
+    return rows
+
+
+def main() -> None:
+    """Compare."""
+    parser = argparse.ArgumentParser(description="two trainings on Procgen side by side")
+    parser.add_argument("files", nargs=2, type=Path, metavar="FILE")
+    first, second = (json.loads(file.read_text()) for file in parser.parse_args().files)
+    for key, unit, title in (("n_timesteps", 1e3, "thousand steps"), ("seconds", 60.0, "minutes")):
+        table = Table(title, first["algo"], second["algo"], "share of the gain", title=f"{first['game']}, easy, all levels")
+        for mark, here, there, share in compare(first["curve"], second["curve"], key):
+            table.add_row(f"{mark / unit:,.0f}", f"{here:.2f}", f"{there:.2f}", f"{share:.0%}")
+        Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    main()
