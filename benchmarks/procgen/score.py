@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import yaml
 from rich.console import Console
 from rich.table import Table
+from rl_zoo3.utils import SimpleLinearSchedule
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import safe_mean
@@ -103,6 +104,8 @@ def make_model(algo: str, game: str, seed: int, precision: str, folder: Path | N
     section: dict[str, Any] = normalise(yaml.safe_load(spec.hyperparams_path.read_text())[f"procgen-{game}-v0"], algorithm)
     for key in ("env_kwargs", "eval_env_kwargs", "vec_env_wrapper", "n_timesteps"):
         section.pop(key, None)
+    if isinstance(section["learning_rate"], str):
+        section["learning_rate"] = SimpleLinearSchedule(float(section["learning_rate"].removeprefix("lin_")))
     venv = ProcgenVecEnv(game, section.pop("n_envs"), {"distribution_mode": "easy"})
     venv.seed(seed)
     normalized = VecNormalize(venv, **{"gamma": section["gamma"], **section.pop("normalize")})
