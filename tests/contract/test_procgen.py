@@ -86,6 +86,17 @@ def test_an_episode_that_ends_is_reset_in_the_same_step(make: Make) -> None:
     assert venv.step(next(_actions()))[3][index].get("episode") is None
 
 
+def test_the_coin_is_a_success(make: Make) -> None:
+    venv = make("coinrun", n_envs=8, seed=0)
+    venv.reset()
+    ends = []
+    for _ in range(150):
+        _, rewards, dones, infos = venv.step(np.full(8, 8))  # runs to the right and jumps
+        ends += [(rewards[index] == 10, infos[index]["is_success"]) for index in np.flatnonzero(dones)]
+    assert {is_coin for is_coin, _ in ends} == {True, False}
+    assert all(is_coin == is_success for is_coin, is_success in ends)
+
+
 def test_procgen_s_time_limit_is_a_truncation(make: Make) -> None:
     venv = make("maze", seed=0)
     venv.reset()

@@ -9,32 +9,31 @@ import yaml
 from sb3_hrl.experiments.cli import main
 from tests.zoo.conftest import read_video, run_zoo
 
-COINRUN = ["--env", "procgen-coinrun-v0", "--seed", "0"]
+COINRUN, FRUITBOT = (["--env", f"procgen-{game}-v0", "--seed", "0"] for game in ("coinrun", "fruitbot"))
 SMALL = ["-params", "n_envs:4", "n_steps:16", "batch_size:32", "n_epochs:1"]
 
 
 def test_a_run_and_what_is_made_of_it(tmp_path: Path) -> None:
     evaluation = ["--eval-freq", "64", "--eval-episodes", "1"]
-    process = run_zoo("train", "--algo", "hppo", *COINRUN, "-n", "64", *evaluation, *SMALL, cwd=tmp_path)
+    process = run_zoo("train", "--algo", "hppo", *FRUITBOT, "-n", "64", *evaluation, *SMALL, cwd=tmp_path)
     assert "Eval num_timesteps=64" in process.stdout
-    run = tmp_path / "logs/hppo/procgen-coinrun-v0_1"
-    saved = yaml.unsafe_load((run / "procgen-coinrun-v0/config.yml").read_text())
+    run = tmp_path / "logs/hppo/procgen-fruitbot-v0_1"
+    saved = yaml.unsafe_load((run / "procgen-fruitbot-v0/config.yml").read_text())
     assert saved["env_kwargs"] == {"distribution_mode": "easy", "num_levels": 200}
     assert saved["eval_env_kwargs"] == {"distribution_mode": "easy"}
     # One file for each environment, from the batch: the first one was closed, and wrote none of its own.
     assert len(list(run.glob("*.monitor.csv"))) == 4
-    options = ["-f", "logs", "-n", "700", "--no-render", "--stochastic", "--seed", "2", "--num-threads", "1"]
-    process = run_zoo("enjoy", "--algo", "hppo", "--env", "procgen-coinrun-v0", *options, cwd=tmp_path)
+    options = ["-f", "logs", "-n", "300", "--no-render", "--stochastic", "--seed", "2", "--num-threads", "1"]
+    process = run_zoo("enjoy", "--algo", "hppo", "--env", "procgen-fruitbot-v0", *options, cwd=tmp_path)
     lengths = [int(text) for text in re.findall(r"Episode Length (\d+)", process.stdout)]
-    assert len(lengths) >= 2
+    assert len(lengths) >= 2  # a random policy's end after about 80 steps
     # The same episodes, on levels that the training did not see; and those of the training.
     assert main(["evaluate", str(run), "--n-episodes", str(len(lengths)), "--n-envs", "1", "--seed", "2"]) == 0
     evaluations = json.loads((run / "evaluation.json").read_text())["evaluations"]
     assert evaluations["unseen levels"]["lengths"] == lengths != evaluations["training levels"]["lengths"]
     assert evaluations["training levels"]["env_kwargs"]["num_levels"] == 200
-    rewards = evaluations["unseen levels"]["rewards"]
-    assert [reward == 10 for reward in rewards] == evaluations["unseen levels"]["successes"]
-    run_zoo("record_video", "--algo", "hppo", "--env", "procgen-coinrun-v0", "-f", "logs", "-n", "12", cwd=tmp_path)
+    assert evaluations["unseen levels"]["successes"] == [False] * len(lengths)
+    run_zoo("record_video", "--algo", "hppo", "--env", "procgen-fruitbot-v0", "-f", "logs", "-n", "12", cwd=tmp_path)
     (video,) = run.glob("videos/*.mp4")
     frames = read_video(video)
     assert frames.shape[1:] == (512, 512, 3)
