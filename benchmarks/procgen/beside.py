@@ -12,6 +12,7 @@ import argparse
 import json
 import statistics
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -21,29 +22,35 @@ N_ROWS = 8
 N_FIRST, SHARE = 3, 0.1
 
 
-def mean_before(curve: list[dict[str, float]], key: str, mark: float, width: float) -> float:
+class Point(NamedTuple):
+    """One update: steps and seconds since the beginning, and the mean return of the last hundred episodes."""
+
+    n_timesteps: int
+    seconds: float
+    mean_return: float
+
+
+def mean_before(points: list[Point], key: str, mark: float, width: float) -> float:
     """
-    :param curve: of a training
+    :param points: of a training
     :param key: ``n_timesteps`` or ``seconds``
     :param mark: where
-    :param width: of what is averaged before it
+    :param width: of what is averaged, up to the last point before the mark
     :return: the mean return
     """
-    near = [point["mean_return"] for point in curve if mark - width < point[key] <= mark]
-    return statistics.fmean(near or [max((p for p in curve if p[key] <= mark), key=lambda p: p[key])["mean_return"]])
+    last = max(getattr(point, key) for point in points if getattr(point, key) <= mark * 1.001)
+    return statistics.fmean(point.mean_return for point in points if last - width < getattr(point, key) <= last)
 
 
-def compare(
-    first: list[dict[str, float]], second: list[dict[str, float]], key: str
-) -> list[tuple[float, float, float, float]]:
+def compare(first: list[Point], second: list[Point], key: str) -> list[tuple[float, float, float, float]]:
     """
     :param first: curve of a training
     :param second: of another
     :param key: ``n_timesteps`` or ``seconds``
     :return: for some marks: the mark, both returns, and the second's gain as a share of the first's
     """
-    end = min(first[-1][key], second[-1][key])
-    begin = statistics.fmean(point["mean_return"] for curve in (first, second) for point in curve[:N_FIRST])
+    end = min(getattr(first[-1], key), getattr(second[-1], key))
+    begin = statistics.fmean(point.mean_return for curve in (first, second) for point in curve[:N_FIRST])
     rows = []
     for index in range(1, N_ROWS + 1):
         mark = end * index / N_ROWS
@@ -57,9 +64,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="two trainings on Procgen side by side")
     parser.add_argument("files", nargs=2, type=Path, metavar="FILE")
     first, second = (json.loads(file.read_text()) for file in parser.parse_args().files)
+    here_curve, there_curve = ([Point(**point) for point in report["curve"]] for report in (first, second))
     for key, unit, title in (("n_timesteps", 1e3, "thousand steps"), ("seconds", 60.0, "minutes")):
         table = Table(title, first["algo"], second["algo"], "share of the gain", title=f"{first['game']}, easy, all levels")
-        for mark, here, there, share in compare(first["curve"], second["curve"], key):
+        for mark, here, there, share in compare(here_curve, there_curve, key):
             table.add_row(f"{mark / unit:,.0f}", f"{here:.2f}", f"{there:.2f}", f"{share:.0%}")
         Console(width=100).print(table)
 

@@ -14,10 +14,9 @@ with a folder, a run that was ended, by whatever, goes on where its last checkpo
 import argparse
 import json
 import math
-import statistics
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 from rich.console import Console
@@ -28,6 +27,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import safe_mean
 from stable_baselines3.common.vec_env import VecNormalize
 
+from benchmarks.procgen.beside import Point, mean_before
 from sb3_hrl.checkpoint import Checkpointer
 from sb3_hrl.checkpoint.archive import newest
 from sb3_hrl.experiments.bench import write_report
@@ -49,14 +49,6 @@ OPENAI: dict[str, dict[int, tuple[float, float]]] = {
     "jumper": {500_000: (5.61, 0.12), 1_000_000: (6.12, 0.18), 2_000_000: (6.14, 0.43), 5_000_000: (6.68, 0.49)},
     "bossfight": {500_000: (0.38, 0.09), 1_000_000: (0.89, 0.22), 2_000_000: (5.10, 1.13), 5_000_000: (7.61, 0.32)},
 }
-
-
-class Point(NamedTuple):
-    """One update: steps and seconds since the beginning, and the mean return of the last hundred episodes."""
-
-    n_timesteps: int
-    seconds: float
-    mean_return: float
 
 
 class Curve(BaseCallback):
@@ -116,16 +108,6 @@ def make_model(algo: str, game: str, seed: int, precision: str, folder: Path | N
     return algorithm(env=normalized, seed=seed, device="cpu", policy_kwargs=policy_kwargs, **section)
 
 
-def mean_before(points: list[Point], n_timesteps: float) -> float:
-    """
-    :param points: of a training
-    :param n_timesteps: a mark
-    :return: the mean of the returns of ten updates of PPO before it
-    """
-    last = max(point.n_timesteps for point in points if point.n_timesteps <= n_timesteps * 1.001)
-    return statistics.fmean(point.mean_return for point in points if last - WINDOW < point.n_timesteps <= last)
-
-
 def compare(game: str, points: list[Point]) -> list[dict[str, float]]:
     """
     :param game: which one
@@ -135,7 +117,7 @@ def compare(game: str, points: list[Point]) -> list[dict[str, float]]:
     rows = []
     for mark, (mean, deviation) in OPENAI.get(game, {}).items():
         if points and points[-1].n_timesteps >= mark * 0.98:
-            ours = mean_before(points, mark)
+            ours = mean_before(points, "n_timesteps", mark, WINDOW)
             rows.append({"steps": mark, "ours": ours, "openai": mean, "deviation": deviation, "z": (ours - mean) / deviation})
     return rows
 

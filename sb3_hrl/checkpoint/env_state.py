@@ -26,8 +26,9 @@ from stable_baselines3.common.vec_env.stacked_observations import StackedObserva
 
 from sb3_hrl.checkpoint.tree import is_plain
 
+# Whose wrappers and callbacks are known here.
+_KNOWN_PACKAGES = {"gymnasium", "stable_baselines3", "sb3_contrib", "rl_zoo3", "sb3_hrl", "sb3_hrl_plugins"}
 # What changes in the wrappers that everybody has. Of a stranger's subclass, all is taken.
-_KNOWN_PACKAGES = {"gymnasium", "stable_baselines3", "rl_zoo3", "sb3_hrl"}
 _WRAPPER_ATTRIBUTES = {
     "TimeLimit": ("_elapsed_steps",),
     "Monitor": ("rewards", "needs_reset", "total_steps"),
@@ -131,6 +132,14 @@ def begins_anew(missing: list[str]) -> bool:
     :return: whether the environments are as their last reset has left them
     """
     return any(name.startswith(_ENVIRONMENTS) for name in missing)
+
+
+def is_stranger(value: Any) -> bool:
+    """
+    :param value: a wrapper or a callback
+    :return: whether its class comes from a package that is not known here, so that it may have any state
+    """
+    return type(value).__module__.partition(".")[0] not in _KNOWN_PACKAGES
 
 
 def _has_own_state(base: VecEnv) -> bool:
@@ -272,7 +281,7 @@ def _get_env(env: gym.Env) -> dict[str, Any]:
         state: dict[str, Any] = {"physics": _get_physics(layer)}
         if hasattr(layer, "get_checkpoint"):
             state["own"] = copy.deepcopy(layer.get_checkpoint())
-        elif _name(layer) in _WRAPPER_ATTRIBUTES and type(layer).__module__.partition(".")[0] in _KNOWN_PACKAGES:
+        elif _name(layer) in _WRAPPER_ATTRIBUTES and not is_stranger(layer):
             names = _WRAPPER_ATTRIBUTES[_name(layer)]
             state["attributes"] = {name: copy.deepcopy(getattr(layer, name)) for name in names}
         elif state["physics"] is None or not type(layer).__module__.startswith("gymnasium."):
@@ -301,8 +310,9 @@ def _set_env(env: gym.Env, state: dict[str, Any]) -> None:
             getattr(layer, name).bit_generator.state = random
         if "random" in saved:
             set_random(layer, saved["random"])
-        for name, space in _spaces(layer):
-            for part, random in zip(_parts(space), saved["spaces"][name], strict=True):
+        spaces = dict(_spaces(layer))
+        for name in spaces.keys() & saved["spaces"].keys():
+            for part, random in zip(_parts(spaces[name]), saved["spaces"][name], strict=True):
                 set_random(part, random)
 
 

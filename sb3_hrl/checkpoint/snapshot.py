@@ -25,7 +25,15 @@ from stable_baselines3.common.save_util import recursive_getattr, save_to_zip_fi
 
 from sb3_hrl.checkpoint import tree
 from sb3_hrl.checkpoint.archive import METADATA, Archive, seal, write
-from sb3_hrl.checkpoint.env_state import begins_anew, get_env_state, get_normalization, get_random, set_env_state, set_random
+from sb3_hrl.checkpoint.env_state import (
+    begins_anew,
+    get_env_state,
+    get_normalization,
+    get_random,
+    is_stranger,
+    set_env_state,
+    set_random,
+)
 
 # The members that SB3 does not have; it ignores them.
 STRUCTURE, ARRAYS = "state.json", "state.bin"
@@ -44,8 +52,7 @@ _CALLBACK_ATTRIBUTES: dict[type[BaseCallback], tuple[str, ...]] = {
     StopTrainingOnMaxEpisodes: ("n_episodes",),
     StopTrainingOnNoModelImprovement: ("last_best_mean_reward", "no_improvement_evals"),
 }
-# Whose callbacks have no other state that counts, and what every callback has.
-_KNOWN_PACKAGES = {"stable_baselines3", "sb3_contrib", "rl_zoo3", "sb3_hrl", "sb3_hrl_plugins"}
+# What every callback has.
 _COMMON_ATTRIBUTES = {"model", "n_calls", "num_timesteps", "verbose", "locals", "globals", "parent"}
 
 
@@ -283,7 +290,7 @@ def _get_callback(callback: BaseCallback) -> dict[str, Any]:
         state["envs"] = get_env_state(callback.eval_env)
     if hasattr(callback, "get_checkpoint"):
         state["own"] = copy.deepcopy(callback.get_checkpoint())
-    elif type(callback).__module__.partition(".")[0] not in _KNOWN_PACKAGES and vars(callback).keys() - _COMMON_ATTRIBUTES:
+    elif is_stranger(callback) and vars(callback).keys() - _COMMON_ATTRIBUTES:
         state["missing"] = f"the attributes of {type(callback).__name__}, which has no get_checkpoint"
     return state
 
