@@ -1,7 +1,7 @@
 """
 What the hierarchy is worth: the same body, task and budget, trained in several ways.
 
-    python -m benchmarks.muscles.compare METHOD [METHOD ...] [--env MuscleArmReach-v0] [--seeds 3] [--n-timesteps N]
+    python -m benchmarks.muscles.compare METHOD [METHOD ...] [--env MuscleArmReach-v0] [--seeds 3] [--n-timesteps N] [--folder NAME]
     python -m benchmarks.muscles.compare --report [FIGURE ...]   # table and curves of what has been run
 
 Methods:
@@ -19,8 +19,8 @@ ppo_torque     SB3's PPO on joint torques
 The first four know the body's moment arms and inertia, which the others do not. PPO has hppo's hyperparameters (``hppo.yml``),
 SAC those of SB3 and hppo's gamma. Every run is evaluated on episodes of other seeds, deterministically, ten times on the way;
 the clock stands still meanwhile. A body that is told how fast to walk is evaluated at each of some speeds, too. Runs go one
-after the other, natively, with all cores. Each is one file ``results/muscles/ENV/METHOD_SEED.json``; running it again replaces
-it.
+after the other, natively, with all cores. Each is one file ``results/muscles/FOLDER/METHOD_SEED.json``; running it again replaces
+it. The folder is the environment's name unless ``--folder`` says otherwise: for another budget, say.
 """
 
 import argparse
@@ -182,12 +182,13 @@ def evaluate_speeds(model: BaseAlgorithm, env_id: str, actuation: str) -> list[d
     return figures
 
 
-def train(method: str, env_id: str, seed: int, n_timesteps: int | None) -> dict[str, Any]:
+def train(method: str, env_id: str, seed: int, n_timesteps: int | None, folder: str) -> dict[str, Any]:
     """
     :param method: a key of ``METHODS``
     :param env_id: the environment
     :param seed: of everything
     :param n_timesteps: of the training; by default the YAML's
+    :param folder: part of the model's file name
     :return: the run's figures
     """
     hyperparams = read_hyperparams(env_id)
@@ -202,12 +203,12 @@ def train(method: str, env_id: str, seed: int, n_timesteps: int | None) -> dict[
         eval_env = VecNormalize(eval_env, training=False, norm_reward=False)
     evaluation = Evaluation(eval_env, total)
     model = make_model(method, env, hyperparams, seed)
-    evaluation.begin = time.perf_counter()
+    evaluation.begin, cpu_begin = time.perf_counter(), time.process_time()
     model.learn(total, callback=evaluation, progress_bar=True)
-    seconds = time.perf_counter() - evaluation.begin
+    seconds, cpu_seconds = time.perf_counter() - evaluation.begin, time.process_time() - cpu_begin
     figures = evaluate(model, eval_env, N_EPISODES["at the end"])
     by_speed = evaluate_speeds(model, env_id, METHODS[method][1]) if env_id == "MuscleWalkerSpeed-v0" else None
-    model_file = RESULTS.parent / "models" / f"{env_id}_{method}_{seed}"
+    model_file = RESULTS.parent / "models" / f"{folder}_{method}_{seed}"
     model.save(model_file)
     if isinstance(env, VecNormalize):
         env.save(f"{model_file}_vecnormalize.pkl")
@@ -219,6 +220,7 @@ def train(method: str, env_id: str, seed: int, n_timesteps: int | None) -> dict[
         "seed": seed,
         "n_timesteps": model.num_timesteps,
         "seconds": seconds,
+        "cpu_seconds": cpu_seconds,  # of all threads, evaluations included
         "final": figures,
         "by_speed": by_speed,
         "curve": evaluation.points,
@@ -226,11 +228,11 @@ def train(method: str, env_id: str, seed: int, n_timesteps: int | None) -> dict[
     }
 
 
-def report(env_id: str, figures: list[str]) -> None:
+def report(folder: str, figures: list[str]) -> None:
     """
     Print a table and draw the curves: interquartile means with 95 % stratified bootstrap intervals.
 
-    :param env_id: the environment
+    :param folder: where the runs lie
     :param figures: which of the figures, such as ``success``
     """
     import matplotlib
@@ -240,11 +242,11 @@ def report(env_id: str, figures: list[str]) -> None:
     from rliable import library, metrics
 
     runs: dict[str, list[dict[str, Any]]] = {}
-    for file in sorted((RESULTS / env_id).glob("*.json")):
+    for file in sorted((RESULTS / folder).glob("*.json")):
         run = json.loads(file.read_text())
         runs.setdefault(run["method"], []).append(run)
     columns = [text for figure in figures for text in (f"{figure}, IQM [95 %]", "each")]
-    table = Table("method", "seeds", *columns, "steps", "wall clock (s)", title=env_id)
+    table = Table("method", "seeds", *columns, "steps", "wall clock (s)", title=folder)
     plot, axes = plt.subplots(1, len(figures), figsize=(5.5 * len(figures), 4), layout="constrained", squeeze=False)
     for method in [name for name in METHODS if name in runs]:
         cells = []
@@ -266,7 +268,7 @@ def report(env_id: str, figures: list[str]) -> None:
         panel.set(xlabel="environment steps", ylabel=f"{figure} (median, range over seeds)")
         panel.grid(alpha=0.3)
     plot.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-    plot.savefig(RESULTS / f"{env_id}.png", dpi=110)
+    plot.savefig(RESULTS / f"{folder}.png", dpi=110)
     Console(width=160).print(table)
 
 
@@ -277,17 +279,19 @@ def main() -> None:
     parser.add_argument("--env", default="MuscleArmReach-v0")
     parser.add_argument("--seeds", type=int, default=3, help="seeds 0, 1, ... (default: 3)")
     parser.add_argument("--n-timesteps", type=int, default=None)
+    parser.add_argument("--folder", default=None, help="of the results (default: the environment's name)")
     parser.add_argument("--report", nargs="*", metavar="FIGURE", help="success, effort, x_position, ...; default: success")
     args = parser.parse_args()
+    folder = args.folder or args.env
     th.set_num_threads(1)
     for seed in range(args.seeds):
         for method in args.methods:
-            run = train(method, args.env, seed, args.n_timesteps)
-            (RESULTS / args.env).mkdir(parents=True, exist_ok=True)
-            (RESULTS / args.env / f"{method}_{seed}.json").write_text(json.dumps(run, indent=1) + "\n")
+            run = train(method, args.env, seed, args.n_timesteps, folder)
+            (RESULTS / folder).mkdir(parents=True, exist_ok=True)
+            (RESULTS / folder / f"{method}_{seed}.json").write_text(json.dumps(run, indent=1) + "\n")
             print(method, seed, {key: round(value, 3) for key, value in run["final"].items()}, f"{run['seconds']:.0f} s")
     if args.report is not None:
-        report(args.env, args.report or ["success"])
+        report(folder, args.report or ["success"])
 
 
 if __name__ == "__main__":
