@@ -26,6 +26,7 @@ void make_each(const char* place, const std::vector<TermSpec>& specs, Make&& mak
 
 Task::Task(const TaskSpec& spec)
     : model_(load_model(spec.model)),
+      collisions_(model_.get()),
       frame_skip_(spec.frame_skip),
       max_episode_steps_(spec.max_episode_steps),
       reward_(spec.reward),

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "sb3_hrl/collision_list.hpp"
 #include "sb3_hrl/controller.hpp"
 #include "sb3_hrl/mujoco_handle.hpp"
 #include "sb3_hrl/muscle_interface.hpp"
@@ -70,6 +71,7 @@ class Task {
   void collect_needs();
 
   ModelHandle model_;
+  CollisionList collisions_;
   int frame_skip_;
   int max_episode_steps_;
   std::size_t reward_;
