@@ -10,6 +10,9 @@ namespace {
 // Above this many pairs the search is left to MuJoCo (docs/native_vec_env.md has the measurement).
 constexpr std::size_t kMaxPairs = 128;
 
+// What MuJoCo needs of its arena for each pair (some 260 bytes), and room to spare: a model's own size may be tight.
+constexpr std::size_t kArenaPerPair = 512;
+
 bool can_touch(const mjModel* model, int geom1, int geom2) {
   if (!(model->geom_contype[geom1] & model->geom_conaffinity[geom2]) &&
       !(model->geom_contype[geom2] & model->geom_conaffinity[geom1])) {
@@ -103,6 +106,7 @@ void CollisionList::add(const mjModel* model, const Pair& pair) {
 
 void CollisionList::install(mjModel* model) {
   model->npair = static_cast<mjtSize>(dim_.size());
+  model->narena += static_cast<mjtSize>(kArenaPerPair * dim_.size());
   model->pair_dim = dim_.data();
   model->pair_geom1 = geom1_.data();
   model->pair_geom2 = geom2_.data();

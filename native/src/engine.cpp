@@ -10,7 +10,7 @@ namespace sb3_hrl {
 namespace {
 
 // More shares than threads: a thread that wakes late then finds less to do, instead of keeping the others waiting.
-constexpr std::size_t kSharesPerThread = 4;
+constexpr std::size_t kSharesPerThread = 8;
 
 }  // namespace
 

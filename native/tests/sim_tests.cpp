@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "collision_list_test.hpp"
 #include "muscle_test.hpp"
 #include "rollout_test.hpp"
 #include "sb3_hrl/engine.hpp"
@@ -33,7 +34,9 @@ std::string compiled(const char* xml) {
   mjSpec* spec = mj_parseXMLString(xml, nullptr, error, sizeof(error));
   if (spec == nullptr) throw std::runtime_error(error);
   const ModelHandle model(mj_compile(spec, nullptr));
+  const std::string message = mjs_getError(spec);
   mj_deleteSpec(spec);
+  if (!model) throw std::runtime_error(message);
   std::string bytes(static_cast<std::size_t>(mj_sizeModel(model.get())), '\0');
   mj_saveModel(model.get(), nullptr, bytes.data(), static_cast<mjtSize>(bytes.size()));
   return bytes;
@@ -307,6 +310,7 @@ void add_tests(std::map<std::string, std::function<void()>>& tests) {
   tests["engine: an error of MuJoCo does not end the process"] = an_error_of_mujoco_does_not_end_the_process;
   tests["engine: an episode that ends is reset at once"] = an_episode_that_ends_is_reset_at_once;
   tests["engine: a state continues exactly"] = a_state_continues_exactly;
+  add_collision_list_tests(tests, compiled);
   add_muscle_tests(tests, compiled);
   add_rollout_tests(tests, pendulum());
   tests["task: wrong terms are refused"] = wrong_terms_are_refused;
