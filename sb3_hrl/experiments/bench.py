@@ -40,6 +40,7 @@ class Setting(NamedTuple):
     n_envs: int
     n_steps: int
     net_arch: Sequence[int]
+    shard_size: int | None = None
     batch_size: int = 512
     n_epochs: int = 10
 
@@ -313,7 +314,8 @@ def _native_step(setting: Setting) -> Trainer:
 
 
 def _native_rollout(setting: Setting) -> Trainer:
-    return Trainer(setting, NativeVecEnv(setting.env_id, setting.n_envs), HPPO, rollout="native")
+    venv = NativeVecEnv(setting.env_id, setting.n_envs)
+    return Trainer(setting, venv, HPPO, rollout="native", shard_size=setting.shard_size)
 
 
 def _sb3_loop(setting: Setting) -> Trainer:

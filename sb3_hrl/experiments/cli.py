@@ -117,6 +117,8 @@ def _add_bench_options(parser: argparse.ArgumentParser, name: str, has_learning:
         parser.add_argument("--n-envs", type=positive, default=16, help="number of environments (default: 16)")
     parser.add_argument("--n-steps", type=positive, default=128, help="steps of each in a rollout (default: 128)")
     parser.add_argument("--net-arch", type=positive, nargs="+", default=[64, 64], help="layers of the policy (default: 64 64)")
+    text = "environments of one forward in a native rollout (default: by --n-envs)"
+    parser.add_argument("--shard-size", type=positive, default=None, help=text)
     if has_learning:
         parser.add_argument("--batch-size", type=positive, default=512, help="minibatch of the learner (default: 512)")
         parser.add_argument("--n-epochs", type=positive, default=10, help="epochs of the learner (default: 10)")
@@ -157,7 +159,7 @@ def _run_bench(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int
     def n_rounds(n_rollout: int) -> int:
         return args.rounds if args.total_timesteps is None else -(-args.total_timesteps // n_rollout)
 
-    setting = bench.Setting(args.env, getattr(args, "n_envs", 1), args.n_steps, tuple(args.net_arch))
+    setting = bench.Setting(args.env, getattr(args, "n_envs", 1), args.n_steps, tuple(args.net_arch), args.shard_size)
     if args.bench != "rollout":
         setting = setting._replace(batch_size=args.batch_size, n_epochs=args.n_epochs)
     if args.bench == "num-envs":

@@ -44,6 +44,8 @@ class HPPO(ActorAlgorithm, PPO):
         is native where policy and environments allow it
     :param freeze_normalization: let the statistics of a ``VecNormalize`` learn at the end of a rollout instead of at every
         step in lock-step, too; native rollouts always do so
+    :param shard_size: environments that a native worker takes through the rollout at a time, with one forward for all of
+        them; None for ``default_shard_size``. It changes last bits, the number of threads does not
     :param n_actors: number of processes that collect the rollouts, each with its share of the environments; None or 0 for
         none. ``env`` is then an id, a function that makes an environment, or made with ``vec_env_cls=ActorVecEnv``
     :param actor_timeout: seconds without a sign of life after which an actor is replaced
@@ -99,6 +101,7 @@ class HPPO(ActorAlgorithm, PPO):
         _init_setup_model: bool = True,
         rollout: str = "auto",
         freeze_normalization: bool = False,
+        shard_size: int | None = None,
         n_actors: int | None = None,
         actor_timeout: float = 30.0,
         max_restarts: int = 100,
@@ -110,6 +113,7 @@ class HPPO(ActorAlgorithm, PPO):
         self.check_arguments(muscle_kwargs, log_std, n_actors)
         self.rollout = rollout
         self.freeze_normalization = freeze_normalization
+        self.shard_size = shard_size
         self.n_actors, self.actor_timeout, self.max_restarts = n_actors, actor_timeout, max_restarts
         self.muscle_kwargs = muscle_kwargs
         self.log_std, self.log_std_end, self.learn_std = log_std, log_std_end, learn_std

@@ -30,17 +30,16 @@ class TimeAwareAlgorithm(Resumable):
     An on-policy algorithm whose rollouts know how long each decision lasted, and may run in the native workers.
 
     Mixed into an algorithm of SB3's (``class HPPO(TimeAwareAlgorithm, PPO)``), or subclassed alone. It has no constructor;
-    the algorithm's own sets ``rollout`` and ``freeze_normalization``, which HPPO describes.
+    the algorithm's own sets ``rollout``, ``freeze_normalization`` and ``shard_size``, which HPPO describes.
     """
 
     rollout: str = "auto"
     freeze_normalization: bool = False
+    shard_size: int | None = None
     # Decisions that each environment has taken under an ActionHold; None if there is no ActionHold. Saved with the model.
     hold_decisions: int | None = None
     # Steps of all environments since ``learn`` began.
     n_simulated_steps: int = 0
-    # Environments that a native worker takes through the rollout at a time; None for ``default_shard_size``.
-    shard_size: int | None = None
     # Where native rollouts are in their random numbers: the seed is drawn when the first one begins. Saved with the model.
     noise_seed: int | None = None
     n_noise_decisions: int = 0
@@ -50,6 +49,8 @@ class TimeAwareAlgorithm(Resumable):
         name = type(self).__name__
         if self.rollout not in ("auto", "native", "lockstep"):
             raise ValueError(f"{name}: rollout: expected 'auto', 'native' or 'lockstep', got {self.rollout!r}")
+        if self.shard_size is not None and self.shard_size < 1:
+            raise ValueError(f"{name}: shard_size: expected a number of environments or None, got {self.shard_size!r}")
         # SB3's own buffers come from a saved model of SB3's.
         if self.rollout_buffer_class in (None, RolloutBuffer, DictRolloutBuffer):
             if isinstance(self.observation_space, spaces.Dict):

@@ -59,8 +59,8 @@ def _make(
         venv = VecNormalize(venv, **norm)
     batch_size = n_steps * n_envs // 4 if n_envs * n_steps % 4 == 0 else n_steps * n_envs
     defaults = {"batch_size": batch_size, "n_epochs": 2, "seed": 3, "device": "cpu", "freeze_normalization": True}
+    defaults["shard_size"] = n_envs if shard_size is None else shard_size
     model = HPPO("MlpPolicy", venv, n_steps=n_steps, rollout=rollout, **{**defaults, **kwargs})
-    model.shard_size = n_envs if shard_size is None else shard_size
     model.noise_seed = NOISE_SEED
     return model
 
@@ -750,6 +750,8 @@ def test_the_reason_is_said(
 def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(ValueError, match="HPPO: rollout: expected 'auto', 'native' or 'lockstep', got 'fast'"):
         HPPO("MlpPolicy", "Pendulum-v1", rollout="fast")
+    with pytest.raises(ValueError, match="HPPO: shard_size: expected a number of environments or None, got 0"):
+        HPPO("MlpPolicy", "Pendulum-v1", shard_size=0)
 
 
 def test_auto_is_native_where_it_can_be() -> None:

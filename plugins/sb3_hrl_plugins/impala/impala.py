@@ -62,6 +62,7 @@ class IMPALA(ActorAlgorithm):
     :param rms_prop_eps: of RMSprop
     :param rollout: ``auto``, ``native`` or ``lockstep``: as for HPPO
     :param freeze_normalization: as for HPPO
+    :param shard_size: as for HPPO
     :param n_actors: number of processes that collect while this one learns, with ``n_envs / n_actors`` environments each; None
         for none: then rollouts and updates take turns
     :param actor_timeout: as for HPPO
@@ -104,6 +105,7 @@ class IMPALA(ActorAlgorithm):
         _init_setup_model: bool = True,
         rollout: str = "auto",
         freeze_normalization: bool = False,
+        shard_size: int | None = None,
         n_actors: int | None = None,
         actor_timeout: float = 30.0,
         max_restarts: int = 100,
@@ -140,6 +142,7 @@ class IMPALA(ActorAlgorithm):
         self.use_rms_prop, self.rms_prop_eps = use_rms_prop, rms_prop_eps
         self.rollout = rollout
         self.freeze_normalization = freeze_normalization
+        self.shard_size = shard_size
         if "optimizer_class" not in self.policy_kwargs:
             self._choose_optimizer()
         if _init_setup_model:
