@@ -1,10 +1,11 @@
 """
 What it is worth to find once which geoms can touch: ``python -m benchmarks.collisions`` (a minute on a quiet machine).
 
-The engine does so when it loads a model (``native/src/collision_list.cpp``). This measures it outside the engine, in MuJoCo alone: the
-same model as it comes, and with explicit pairs and, where it is one kinematic tree, without islands; first gymnasium's
-bodies, then balls in the air, of which the number of pairs grows, to see from where on the search is worth its price. Both models' states
-are compared: they must be equal to the last bit. (MuJoCo's clock, which the engine switches off, is in both times.)
+The engine does so when it loads a model (``native/src/collision_list.cpp``). This measures it outside the engine, in MuJoCo
+alone: the same model as it comes, and with explicit pairs and, where it is one kinematic tree, without islands; first
+gymnasium's bodies, then falling balls, of which the number of pairs grows, to see from where on the search is worth its
+price. Both models' states are compared: they must be equal to the last bit. (MuJoCo's clock, which the engine switches off,
+is in both times.)
 """
 
 import json

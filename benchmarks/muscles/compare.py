@@ -1,7 +1,8 @@
 """
 What the hierarchy is worth: the same body, task and budget, trained in several ways.
 
-    python -m benchmarks.muscles.compare METHOD [METHOD ...] [--env MuscleArmReach-v0] [--seeds 3] [--n-timesteps N] [--folder NAME]
+    python -m benchmarks.muscles.compare METHOD [METHOD ...] [--env MuscleArmReach-v0] [--seeds 3] [--n-timesteps N] \\
+        [--folder NAME]
     python -m benchmarks.muscles.compare --report [FIGURE ...]   # table and curves of what has been run
 
 Methods:
@@ -19,8 +20,8 @@ ppo_torque     SB3's PPO on joint torques
 The first four know the body's moment arms and inertia, which the others do not. PPO has hppo's hyperparameters (``hppo.yml``),
 SAC those of SB3 and hppo's gamma. Every run is evaluated on episodes of other seeds, deterministically, ten times on the way;
 the clock stands still meanwhile. A body that is told how fast to walk is evaluated at each of some speeds, too. Runs go one
-after the other, natively, with all cores. Each is one file ``results/muscles/FOLDER/METHOD_SEED.json``; running it again replaces
-it. The folder is the environment's name unless ``--folder`` says otherwise: for another budget, say.
+after the other, natively, with all cores. Each is one file ``results/muscles/FOLDER/METHOD_SEED.json``; running it again
+replaces it. The folder is the environment's name unless ``--folder`` says otherwise: for another budget, say.
 """
 
 import argparse
