@@ -1,17 +1,15 @@
 #include "sb3_hrl/collision_list.hpp"
 
 #include <algorithm>
-#include <cstddef>
+#include <optional>
 #include <tuple>
 
 namespace sb3_hrl {
 namespace {
 
-// Above this many pairs the search is left to MuJoCo (docs/native_vec_env.md has the measurement).
-constexpr std::size_t kMaxPairs = 128;
-
-// What MuJoCo needs of its arena for each pair (some 260 bytes), and room to spare: a model's own size may be tight.
-constexpr std::size_t kArenaPerPair = 512;
+struct Couple {
+  int body, plane, geom;  // the body is the geom's; the plane's is the world
+};
 
 bool can_touch(const mjModel* model, int geom1, int geom2) {
   if (!(model->geom_contype[geom1] & model->geom_conaffinity[geom2]) &&
@@ -34,49 +32,53 @@ bool is_plain(const mjModel* model) {
          is_all_zero(model->geom_adhesion, model->ngeom) && is_all_zero(model->geom_surfacevel, 6 * model->ngeom);
 }
 
-// With equal weights the mean is rounded once, whatever the order and the instructions; otherwise the last bit is open.
+// With equal weights a mean of parameters is rounded once, whatever the order and the instructions; otherwise its last bit is
+// open.
 bool mixes_exactly(const mjModel* model, int geom1, int geom2) {
   return model->geom_priority[geom1] != model->geom_priority[geom2] ||
          model->geom_solmix[geom1] == model->geom_solmix[geom2];
 }
 
-}  // namespace
-
-CollisionList::CollisionList(mjModel* model) {
-  if (model->ntree <= 1) model->opt.disableflags |= mjDSBL_ISLAND;
-  if (!is_plain(model)) return;
-  const std::vector<Pair> pairs = find_pairs(model);
-  const auto is_exact = [&](const Pair& pair) { return mixes_exactly(model, pair.geom1, pair.geom2); };
-  if (pairs.size() > kMaxPairs || !std::all_of(pairs.begin(), pairs.end(), is_exact)) return;
-  for (const Pair& pair : pairs) add(model, pair);
-  install(model);
-}
-
-// In the order of MuJoCo's contacts: by bodies, then by geoms, of which the one whose type has the lower number comes first.
-std::vector<CollisionList::Pair> CollisionList::find_pairs(const mjModel* model) const {
+// All couples of geoms that can touch, in the order of MuJoCo's contacts; none if the model has another kind of couple.
+std::optional<std::vector<Couple>> find_couples(const mjModel* model) {
   const int* excluded = model->exclude_signature;
-  std::vector<Pair> pairs;
+  std::vector<Couple> couples;
   for (int first = 0; first < model->ngeom; ++first) {
     for (int second = first + 1; second < model->ngeom; ++second) {
       if (!can_touch(model, first, second)) continue;
-      const int signature = (model->geom_bodyid[first] << 16) + model->geom_bodyid[second];  // geoms go by bodies
-      if (std::find(excluded, excluded + model->nexclude, signature) != excluded + model->nexclude) continue;
-      const bool is_swapped = model->geom_type[first] > model->geom_type[second];
-      pairs.push_back({signature, is_swapped ? second : first, is_swapped ? first : second});
+      // Geoms are in the order of their bodies, so the world's come first.
+      const bool is_on_plane = model->geom_type[first] == mjGEOM_PLANE && model->geom_bodyid[first] == 0;
+      if (!is_on_plane || !mixes_exactly(model, first, second)) return std::nullopt;
+      const int body = model->geom_bodyid[second];  // its signature with the world, too
+      if (std::find(excluded, excluded + model->nexclude, body) == excluded + model->nexclude) {
+        couples.push_back({body, first, second});
+      }
     }
   }
-  std::sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) {
-    return std::tie(a.signature, a.geom1, a.geom2) < std::tie(b.signature, b.geom1, b.geom2);
+  std::sort(couples.begin(), couples.end(), [](const Couple& a, const Couple& b) {
+    return std::tie(a.body, a.plane, a.geom) < std::tie(b.body, b.plane, b.geom);
   });
-  return pairs;
+  return couples;
+}
+
+}  // namespace
+
+CollisionList::CollisionList(mjModel* model) {
+  // What sleeps, sleeps by islands.
+  if (model->ntree <= 1 && !(model->opt.enableflags & mjENBL_SLEEP)) model->opt.disableflags |= mjDSBL_ISLAND;
+  if (!is_plain(model)) return;
+  const std::optional<std::vector<Couple>> couples = find_couples(model);
+  if (!couples) return;
+  for (const Couple& couple : *couples) add(model, couple.plane, couple.geom);
+  install(model);
 }
 
 // MuJoCo's rules for two geoms: its manual, "Contact parameters".
-void CollisionList::add(const mjModel* model, const Pair& pair) {
-  int geoms[] = {pair.geom1, pair.geom2};
+void CollisionList::add(const mjModel* model, int plane, int geom) {
+  int geoms[] = {plane, geom};
   const int* priority = model->geom_priority;
-  if (priority[geoms[0]] > priority[geoms[1]]) geoms[1] = geoms[0];
-  if (priority[geoms[1]] > priority[geoms[0]]) geoms[0] = geoms[1];
+  if (priority[plane] > priority[geom]) geoms[1] = plane;
+  if (priority[geom] > priority[plane]) geoms[0] = geom;
   const auto combine = [&](const mjtNum* numbers, int width, auto&& function, std::vector<mjtNum>& out) {
     for (int i = 0; i < width; ++i) out.push_back(function(numbers[geoms[0] * width + i], numbers[geoms[1] * width + i]));
   };
@@ -84,9 +86,9 @@ void CollisionList::add(const mjModel* model, const Pair& pair) {
   const auto least = [](mjtNum a, mjtNum b) { return std::min(a, b); };
   const bool has_standard_solref =
       model->geom_solref[geoms[0] * mjNREF] > 0 && model->geom_solref[geoms[1] * mjNREF] > 0;
-  signature_.push_back(pair.signature);
-  geom1_.push_back(pair.geom1);
-  geom2_.push_back(pair.geom2);
+  signature_.push_back(model->geom_bodyid[geom]);
+  geom1_.push_back(plane);
+  geom2_.push_back(geom);
   dim_.push_back(std::max(model->geom_condim[geoms[0]], model->geom_condim[geoms[1]]));
   if (has_standard_solref) {
     combine(model->geom_solref, mjNREF, mean, solref_);
@@ -95,8 +97,8 @@ void CollisionList::add(const mjModel* model, const Pair& pair) {
   }
   solreffriction_.resize(solref_.size());  // zeros: as solref
   combine(model->geom_solimp, mjNIMP, mean, solimp_);
-  margin_.push_back(model->geom_margin[pair.geom1] + model->geom_margin[pair.geom2]);
-  gap_.push_back(model->geom_gap[pair.geom1] + model->geom_gap[pair.geom2]);
+  margin_.push_back(model->geom_margin[plane] + model->geom_margin[geom]);
+  gap_.push_back(model->geom_gap[plane] + model->geom_gap[geom]);
   adhesion_.push_back(0.0);
   for (const int coefficient : {0, 0, 1, 2, 2}) {  // sliding, spinning and rolling, along the contact's five axes
     friction_.push_back(std::max(model->geom_friction[3 * geoms[0] + coefficient],
@@ -106,7 +108,6 @@ void CollisionList::add(const mjModel* model, const Pair& pair) {
 
 void CollisionList::install(mjModel* model) {
   model->npair = static_cast<mjtSize>(dim_.size());
-  model->narena += static_cast<mjtSize>(kArenaPerPair * dim_.size());
   model->pair_dim = dim_.data();
   model->pair_geom1 = geom1_.data();
   model->pair_geom2 = geom2_.data();

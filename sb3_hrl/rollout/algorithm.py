@@ -49,8 +49,8 @@ class TimeAwareAlgorithm(Resumable):
         name = type(self).__name__
         if self.rollout not in ("auto", "native", "lockstep"):
             raise ValueError(f"{name}: rollout: expected 'auto', 'native' or 'lockstep', got {self.rollout!r}")
-        if self.shard_size is not None and self.shard_size < 1:
-            raise ValueError(f"{name}: shard_size: expected a number of environments or None, got {self.shard_size!r}")
+        if self.shard_size is not None and (not isinstance(self.shard_size, int) or self.shard_size < 1):
+            raise ValueError(f"{name}: shard_size: expected a whole number >= 1 or None, got {self.shard_size!r}")
         # SB3's own buffers come from a saved model of SB3's.
         if self.rollout_buffer_class in (None, RolloutBuffer, DictRolloutBuffer):
             if isinstance(self.observation_space, spaces.Dict):

@@ -61,7 +61,7 @@ _NOISE_KEYS: dict[str, Any] = {"noise_type": str, "noise_std": float}
 _EVALUATED = {"policy_kwargs", "normalize", "monitor_kwargs", "replay_buffer_class", "replay_buffer_kwargs"}
 # The zoo turns these into schedules, and takes nothing but numbers and strings.
 _ZOO_SCHEDULES = {"learning_rate", "clip_range", "clip_range_vf", "delta_std"}
-_AT_LEAST_ONE = {"keep_checkpoints", "n_envs", "n_timesteps", "frame_stack", "n_steps", "batch_size", "n_epochs"}
+_AT_LEAST_ONE = {"keep_checkpoints", "n_envs", "n_timesteps", "frame_stack", "n_steps", "batch_size", "n_epochs", "shard_size"}
 _FROM_ZERO_TO_ONE = {"gamma", "gae_lambda"}
 _POSITIVE = {"learning_rate", "clip_range"}
 

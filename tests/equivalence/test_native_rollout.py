@@ -747,11 +747,12 @@ def test_the_reason_is_said(
     env.close()
 
 
-def test_an_unknown_mode_is_refused() -> None:
+def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="HPPO: rollout: expected 'auto', 'native' or 'lockstep', got 'fast'"):
         HPPO("MlpPolicy", "Pendulum-v1", rollout="fast")
-    with pytest.raises(ValueError, match="HPPO: shard_size: expected a number of environments or None, got 0"):
-        HPPO("MlpPolicy", "Pendulum-v1", shard_size=0)
+    for shard_size in (0, 2.5):
+        with pytest.raises(ValueError, match=f"HPPO: shard_size: expected a whole number >= 1 or None, got {shard_size}"):
+            HPPO("MlpPolicy", "Pendulum-v1", shard_size=shard_size)  # type: ignore[arg-type]
 
 
 def test_auto_is_native_where_it_can_be() -> None:

@@ -400,8 +400,8 @@ def test_an_error_of_mujoco_arrives_as_an_exception(tmp_path, monkeypatch, capfd
     """By default it would end the process: here a pile of boxes needs more memory than the model allows."""
     monkeypatch.chdir(tmp_path)
     box = '<body pos="0 0 {}"><freejoint/><geom type="box" size=".2 .2 .1"/></body>'
-    boxes = "".join(box.format(0.1 + 0.25 * n) for n in range(18))
-    (tmp_path / "pile.xml").write_text(f"""<mujoco><size memory="32K"/>
+    boxes = "".join(box.format(0.1 + 0.15 * n) for n in range(12))
+    (tmp_path / "pile.xml").write_text(f"""<mujoco><size memory="8K"/>
         <worldbody><geom type="plane" size="5 5 1"/>{boxes}
         <body pos="3 0 1"><joint name="hinge" axis="0 1 0"/><geom size=".1" pos="0 0 -.3"/></body></worldbody>
         <actuator><motor joint="hinge" ctrlrange="-1 1"/></actuator></mujoco>""")
