@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,9 @@ from sb3_hrl.extras import check_extra
 th.set_num_threads(1)
 # The same for every process that a test starts; rendering and plotting must not look for a screen.
 os.environ |= {"OMP_NUM_THREADS": "1", "MUJOCO_GL": "egl", "MPLBACKEND": "Agg"}
+# A shell starts what goes to the background (`make test &`) deaf to Ctrl-C, and so would be what a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def missing(what: str, remedy: str) -> None:
