@@ -141,6 +141,13 @@ class MlpPolicy:
         distribution: str,
         scales: typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
     ) -> None: ...
+    def forward(
+        self, obs: numpy.typing.NDArray[numpy.float32], noise: numpy.typing.NDArray[numpy.float32]
+    ) -> tuple[
+        numpy.typing.NDArray[numpy.float32],
+        numpy.typing.NDArray[numpy.float32],
+        numpy.typing.NDArray[numpy.float32],
+    ]: ...
     def set_scales(self, scales: typing.Annotated[numpy.typing.ArrayLike, numpy.float32]) -> None: ...
     @property
     def n_actions(self) -> int: ...

@@ -69,7 +69,17 @@ std::unique_ptr<MlpPolicy> make_policy(const std::vector<PyLayer>& actor, const 
   return std::make_unique<HoldingPolicy>(actor, critic, distribution, input(scales, n_scales));
 }
 
-EpisodeEnds collect(Engine& engine, const MlpPolicy& policy, std::size_t n_steps, std::size_t shard_size,
+std::tuple<py::array_t<float>, py::array_t<float>, py::array_t<float>> forward(const MlpPolicy& policy, const Array<float>& obs,
+                                                                               const Array<float>& noise) {
+  if (obs.ndim() != 2) throw std::invalid_argument("expected observations with two axes");
+  const auto n = static_cast<std::size_t>(obs.shape(0));
+  py::array_t<float> actions({n, policy.n_actions()}), values({n, std::size_t{1}}), log_probs(obs.shape(0));
+  policy.forward(input(obs, n * policy.n_obs()), input(noise, n * policy.n_noise()), n, actions.mutable_data(),
+                 values.mutable_data(), log_probs.mutable_data());
+  return {actions, values, log_probs};
+}
+
+EpisodeEnds collect(Engine& engine, MlpPolicy& policy, std::size_t n_steps, std::size_t shard_size,
                     const Array<float>& controls, bool is_choice, const std::optional<Array<std::int32_t>>& n_hold, double gamma,
                     const std::optional<PyNormalization>& normalization, const std::optional<Array<float>>& noise,
                     std::uint64_t noise_seed, std::uint64_t first_decision, std::size_t noise_sample_freq,
@@ -169,6 +179,7 @@ void bind_rollout(py::module_& module) {
              policy.set_scales(input(scales, policy.noise_kind() == NoiseKind::uniform ? 0 : policy.n_noise()));
            },
            py::arg("scales"))
+      .def("forward", &forward, py::arg("obs").noconvert(), py::arg("noise").noconvert())
       .def_property_readonly("n_actions", &MlpPolicy::n_actions)
       .def_property_readonly("n_noise", &MlpPolicy::n_noise);
 
@@ -187,7 +198,7 @@ void bind_rollout(py::module_& module) {
   module.def("return_moments", &moments_of_returns, array("returns"), array("rewards"), array("dones"), py::arg("gamma"),
              py::arg("sum_block"));
   module.def("collect_rollout",
-             [](Engine& engine, const MlpPolicy& policy, std::size_t n_steps, std::size_t shard_size,
+             [](Engine& engine, MlpPolicy& policy, std::size_t n_steps, std::size_t shard_size,
                 const Array<float>& controls, bool is_choice, const std::optional<Array<std::int32_t>>& n_hold, double gamma,
                 const std::optional<PyNormalization>& normalization, const std::optional<Array<float>>& noise,
                 std::uint64_t noise_seed, std::uint64_t first_decision, std::size_t noise_sample_freq,

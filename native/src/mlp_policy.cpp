@@ -12,6 +12,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "sb3_hrl/dense.hpp"
+
 namespace sb3_hrl {
 namespace {
 
@@ -67,13 +69,17 @@ std::vector<Layer> make_layers(const std::vector<LayerSpec>& specs) {
   return layers;
 }
 
-// A network with room for a batch of rows.
+// A network with room for a batch of rows. With `dense`, the same layers as kernels of ours, these multiply.
 class Forward {
  public:
-  Forward(const std::vector<Layer>& layers, std::size_t n_rows)
-      : layers_(layers), input_(at::zeros({size(n_rows), layers.front().transposed_weight.size(0)}, at::kFloat)) {
+  Forward(const std::vector<Layer>& layers, std::size_t n_rows, const std::vector<DenseLayer>* dense = nullptr)
+      : layers_(layers),
+        dense_(dense),
+        input_(at::zeros({size(n_rows), layers.front().transposed_weight.size(0)}, at::kFloat)),
+        rows_{pointers(input_)} {
     for (const Layer& layer : layers) {
       outputs_.push_back(at::empty({size(n_rows), layer.transposed_weight.size(1)}, at::kFloat));
+      rows_.push_back(pointers(outputs_.back()));
     }
   }
 
@@ -84,22 +90,36 @@ class Forward {
   const at::Tensor& run() {
     const at::Tensor* input = &input_;
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
-      at::addmm_out(outputs_[i], layers_[i].bias, *input, layers_[i].transposed_weight);
-      layers_[i].activation(outputs_[i]);
+      const Layer& layer = layers_[i];
+      if (dense_ != nullptr) {
+        (*dense_)[i].apply(rows_[i].data(), rows_[i + 1].data(), rows_[i].size(), 1.0f);
+      } else {
+        at::addmm_out(outputs_[i], layer.bias, *input, layer.transposed_weight);
+      }
+      layer.activation(outputs_[i]);
       input = &outputs_[i];
     }
     return outputs_.back();
   }
 
  private:
+  static std::vector<float*> pointers(const at::Tensor& tensor) {
+    std::vector<float*> rows;
+    for (std::int64_t row = 0; row < tensor.size(0); ++row) rows.push_back(tensor.data_ptr<float>() + row * tensor.size(1));
+    return rows;
+  }
+
   const std::vector<Layer>& layers_;
+  const std::vector<DenseLayer>* dense_;
   at::Tensor input_;
   std::vector<at::Tensor> outputs_;
+  std::vector<std::vector<float*>> rows_;  // of the input and of each layer's output
 };
 
 class ForwardActor : public Actor {
  public:
-  ForwardActor(const std::vector<Layer>& layers, std::size_t n_rows) : forward_(layers, n_rows) {}
+  ForwardActor(const std::vector<Layer>& layers, std::size_t n_rows, const std::vector<DenseLayer>* dense)
+      : forward_(layers, n_rows, dense) {}
   float* obs() override { return forward_.obs(); }
 
  protected:
@@ -109,8 +129,9 @@ class ForwardActor : public Actor {
 // DiagGaussianDistribution; outputs are the means.
 class GaussianActor : public ForwardActor {
  public:
-  GaussianActor(const std::vector<Layer>& layers, const at::Tensor& scales, std::size_t n_rows)
-      : ForwardActor(layers, n_rows), scales_(scales) {}
+  GaussianActor(const std::vector<Layer>& layers, std::size_t n_rows, const std::vector<DenseLayer>* dense,
+                const at::Tensor& scales)
+      : ForwardActor(layers, n_rows, dense), scales_(scales) {}
 
   const float* act(const float* noise, float* actions) override {
     const c10::InferenceMode guard;
@@ -130,8 +151,9 @@ class GaussianActor : public ForwardActor {
 // StateDependentNoiseDistribution, where the noise is a matrix for each row; outputs are the means and the scales.
 class StateDependentActor : public ForwardActor {
  public:
-  StateDependentActor(const std::vector<Layer>& layers, const at::Tensor& scales, bool is_squashed, std::size_t n_rows)
-      : ForwardActor(layers, n_rows), scales_(scales), is_squashed_(is_squashed) {}
+  StateDependentActor(const std::vector<Layer>& layers, std::size_t n_rows, const std::vector<DenseLayer>* dense,
+                      const at::Tensor& scales, bool is_squashed)
+      : ForwardActor(layers, n_rows, dense), scales_(scales), is_squashed_(is_squashed) {}
 
   const float* act(const float* noise, float* actions) override {
     const c10::InferenceMode guard;
@@ -190,6 +212,7 @@ class CategoricalActor : public ForwardActor {
 
 struct MlpPolicy::Networks {
   std::vector<Layer> actor, critic;
+  std::vector<DenseLayer> dense_actor;  // with the weights that were there at the last `take_weights`
   Distribution distribution;
   at::Tensor scales;  // [n_actions], or [n_latent, n_actions] if they depend on the state; none for a choice
 };
@@ -199,6 +222,7 @@ MlpPolicy::MlpPolicy(const std::vector<LayerSpec>& actor, const std::vector<Laye
   const c10::InferenceMode guard;
   auto networks = std::make_unique<Networks>();
   networks->actor = make_layers(actor);
+  for (const LayerSpec& spec : actor) networks->dense_actor.emplace_back(spec.n_in, spec.n_out);
   networks->critic = make_layers(critic);
   networks->distribution = distribution;
   const std::int64_t n_latent = size(actor.back().n_in), n_out = size(actor.back().n_out);
@@ -238,11 +262,21 @@ bool MlpPolicy::keeps_noise() const { return is_state_dependent(networks_->distr
 
 bool MlpPolicy::is_squashed() const { return networks_->distribution == Distribution::squashed_state_dependent; }
 
-std::unique_ptr<Actor> MlpPolicy::make_actor(std::size_t n_rows) const {
+void MlpPolicy::take_weights() {
+  for (std::size_t i = 0; i < networks_->actor.size(); ++i) {
+    const Layer& layer = networks_->actor[i];
+    DenseLayer& dense = networks_->dense_actor[i];
+    dense.set(layer.transposed_weight.data_ptr<float>(), 1, dense.n_in(), layer.bias.data_ptr<float>());
+  }
+}
+
+std::unique_ptr<Actor> MlpPolicy::make_actor(std::size_t n_rows, Products products) const {
   const c10::InferenceMode guard;
-  if (is_choice()) return std::make_unique<CategoricalActor>(networks_->actor, n_rows);
-  if (!keeps_noise()) return std::make_unique<GaussianActor>(networks_->actor, networks_->scales, n_rows);
-  return std::make_unique<StateDependentActor>(networks_->actor, networks_->scales, is_squashed(), n_rows);
+  const std::vector<Layer>& layers = networks_->actor;
+  const std::vector<DenseLayer>* dense = products == Products::apart ? &networks_->dense_actor : nullptr;
+  if (is_choice()) return std::make_unique<CategoricalActor>(layers, n_rows, dense);
+  if (!keeps_noise()) return std::make_unique<GaussianActor>(layers, n_rows, dense, networks_->scales);
+  return std::make_unique<StateDependentActor>(layers, n_rows, dense, networks_->scales, is_squashed());
 }
 
 void MlpPolicy::log_probs(const float* outputs, const float* actions, std::size_t n, float* log_probs) const {
@@ -277,6 +311,15 @@ void MlpPolicy::values(const float* obs, std::size_t n, std::size_t n_rows, floa
     std::copy_n(obs + done * n_obs(), n_here * n_obs(), forward->obs());
     std::copy_n(forward->run().data_ptr<float>(), n_here, values + done);
   }
+}
+
+void MlpPolicy::forward(const float* obs, const float* noise, std::size_t n, float* actions, float* values,
+                        float* log_probs) const {
+  const std::unique_ptr<Actor> actor = make_actor(n, Products::together);
+  std::copy_n(obs, n * n_obs(), actor->obs());
+  const float* outputs = actor->act(noise, actions);
+  this->log_probs(outputs, actions, n, log_probs);
+  this->values(obs, n, n, values);
 }
 
 OneTorchThread::OneTorchThread() : n_before_(at::get_num_threads()) {

@@ -52,7 +52,7 @@ class Shard {
         obs_(settings.n_steps * n * n_obs_),
         outputs_(settings.n_steps * n * n_outputs_),
         actions_(settings.n_steps * n * n_actions_),
-        actor_(policy.make_actor(n)) {}
+        actor_(policy.make_actor(n, is_alone() ? Products::together : Products::apart)) {}
 
   std::size_t n_done() const { return n_done_; }
 
@@ -66,6 +66,9 @@ class Shard {
     }
   }
 
+  // Whether it holds all environments: then it computes as lock-step does.
+  bool is_alone() const { return n_ == engine_.n_envs(); }
+
   // What is left to do after the last step.
   void finish() {
     const std::size_t n_rows = settings_.n_steps * n_;
@@ -73,7 +76,7 @@ class Shard {
     policy_.log_probs(outputs_.data(), actions_.data(), n_rows, numbers.data());
     scatter(numbers, out_.log_probs);
     // Alone, a shard has the rows that a step of all environments has, and so lock-step's last bits.
-    policy_.values(obs_.data(), n_rows, n_ == engine_.n_envs() ? n_ : kValueRows, numbers.data());
+    policy_.values(obs_.data(), n_rows, is_alone() ? n_ : kValueRows, numbers.data());
     scatter(numbers, out_.values);
   }
 
@@ -388,7 +391,7 @@ void action_noise(NoiseKind kind, std::uint64_t seed, std::uint64_t first_decisi
   }
 }
 
-EpisodeEnds collect_rollout(Engine& engine, const Policy& policy, const RolloutSettings& settings, const RolloutArrays& out,
+EpisodeEnds collect_rollout(Engine& engine, Policy& policy, const RolloutSettings& settings, const RolloutArrays& out,
                             const std::function<void(const std::function<void()>&)>& in_worker) {
   const std::size_t n_envs = engine.n_envs(), size = settings.shard_size, n_choices = settings.controls.n_choices;
   const std::size_t n_wanted = n_choices > 0 ? n_choices : engine.task().n_actions();
@@ -401,6 +404,7 @@ EpisodeEnds collect_rollout(Engine& engine, const Policy& policy, const RolloutS
   }
   if (size < 1) throw std::invalid_argument("shard_size must be one or more");
   const std::size_t n_shards = (n_envs + size - 1) / size;
+  if (n_shards > 1) policy.take_weights();
   const std::function<std::unique_ptr<Shard>(std::size_t)> make = [&](std::size_t index) {
     return std::make_unique<Shard>(engine, policy, settings, out, index * size, std::min(size, n_envs - index * size));
   };

@@ -26,7 +26,8 @@ class SumPolicy : public Policy {
   NoiseKind noise_kind() const override { return NoiseKind::normal; }
   bool keeps_noise() const override { return false; }
   bool is_squashed() const override { return false; }
-  std::unique_ptr<Actor> make_actor(std::size_t n_rows) const override {
+  void take_weights() override {}
+  std::unique_ptr<Actor> make_actor(std::size_t n_rows, Products) const override {
     return std::make_unique<SumActor>(n_rows, n_obs_);
   }
   void log_probs(const float* means, const float* actions, std::size_t n, float* log_probs) const override {
@@ -88,7 +89,8 @@ Rollout roll(const TaskSpec& spec, int n_threads, std::size_t shard_size, bool i
   const RolloutArrays out{observations.data(), actions.data(),    rewards.data(),   log_probs.data(), values.data(), n_held.data(),
                           terminated.data(),   truncated.data(), infos.data(), last.data(),      raw.data()};
   Rollout rollout;
-  rollout.ends = collect_rollout(engine, SumPolicy(n_obs), settings, out, [](const std::function<void()>& work) { work(); });
+  SumPolicy policy(n_obs);
+  rollout.ends = collect_rollout(engine, policy, settings, out, [](const std::function<void()>& work) { work(); });
   const auto add = [&](const auto& array) { rollout.numbers.insert(rollout.numbers.end(), array.begin(), array.end()); };
   add(observations), add(infos), add(last), add(raw), add(terminated), add(truncated);
   add(actions), add(rewards), add(log_probs), add(values);

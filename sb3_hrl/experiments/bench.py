@@ -309,8 +309,14 @@ def _sb3_subproc(setting: Setting) -> Trainer:
     return Trainer(setting, make_vec_env(setting.env_id, setting.n_envs, seed=0, vec_env_cls=SubprocVecEnv))
 
 
-def _native_step(setting: Setting) -> Trainer:
+def _sb3_native(setting: Setting) -> Trainer:
+    """SB3's own algorithm over our environments."""
     return Trainer(setting, NativeVecEnv(setting.env_id, setting.n_envs))
+
+
+def _native_step(setting: Setting) -> Trainer:
+    """Lock-step: SB3's loop over our environments, with a policy that computes natively."""
+    return Trainer(setting, NativeVecEnv(setting.env_id, setting.n_envs), HPPO, rollout="lockstep")
 
 
 def _native_rollout(setting: Setting) -> Trainer:
@@ -414,6 +420,7 @@ ROLLOUTS: dict[str, Callable[[Setting], Contestant]] = {
     "sb3_dummy": _collecting(_sb3_dummy),
     "sb3_subproc": _collecting(_sb3_subproc),
     "sb3_loop": _collecting(_sb3_loop),
+    "sb3_native": _collecting(_sb3_native),
     "native_step": _collecting(_native_step),
     "native_rollout": _collecting(_native_rollout),
     "physics": _physics,
@@ -422,6 +429,7 @@ ROLLOUTS: dict[str, Callable[[Setting], Contestant]] = {
 TRAINERS: dict[str, Callable[[Setting], Trainer]] = {
     "sb3_dummy": _sb3_dummy,
     "sb3_subproc": _sb3_subproc,
+    "sb3_native": _sb3_native,
     "native_step": _native_step,
     "hppo": _native_rollout,
 }

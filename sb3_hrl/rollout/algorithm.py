@@ -17,6 +17,7 @@ from sb3_hrl.carried import Carried, carry
 from sb3_hrl.checkpoint import Resumable
 from sb3_hrl.cnn import NatureCnnPolicy
 from sb3_hrl.rollout.images import ImageRolloutBuffer
+from sb3_hrl.rollout.native_forward import native_forward
 from sb3_hrl.rollout.native_rollout import collect_native, default_shard_size, why_lockstep
 from sb3_hrl.rollout.normalization import FrozenNormalization
 from sb3_hrl.rollout.time_aware import TimeAwareCallback, TimeAwareDictRolloutBuffer, TimeAwareRolloutBuffer
@@ -101,12 +102,13 @@ class TimeAwareAlgorithm(Resumable):
             assert isinstance(rollout_buffer, TimeAwareRolloutBuffer)
             return self._collect_natively(env, callback, rollout_buffer, n_rollout_steps)
         callback.update_locals({"n_held": None})  # no native rollout
-        if not (self.freeze_normalization and isinstance(env, VecNormalize)):
-            return super().collect_rollouts(env, callback, rollout_buffer, n_rollout_steps)
-        frozen = FrozenNormalization(env)
-        is_going_on = super().collect_rollouts(frozen, callback, rollout_buffer, n_rollout_steps)
-        frozen.update()
-        return is_going_on
+        with native_forward(self.policy):
+            if not (self.freeze_normalization and isinstance(env, VecNormalize)):
+                return super().collect_rollouts(env, callback, rollout_buffer, n_rollout_steps)
+            frozen = FrozenNormalization(env)
+            is_going_on = super().collect_rollouts(frozen, callback, rollout_buffer, n_rollout_steps)
+            frozen.update()
+            return is_going_on
 
     def _collect_natively(
         self,

@@ -71,7 +71,7 @@ def why_lockstep(policy: BasePolicy, env: VecEnv, buffer: Any) -> str | None:
         return f"the rollout buffer is a {type(buffer).__name__} of its own kind"
     if type(buffer).add is not TimeAwareRolloutBuffer.add:
         return f"the rollout buffer is a {type(buffer).__name__} with an `add` of its own"
-    return _why_policy_is_not_native(policy)
+    return why_policy_is_not_native(policy)
 
 
 def _describe(env: VecEnv) -> str:
@@ -82,7 +82,11 @@ def _describe(env: VecEnv) -> str:
     return " around a ".join(names)
 
 
-def _why_policy_is_not_native(policy: BasePolicy) -> str | None:
+def why_policy_is_not_native(policy: BasePolicy) -> str | None:
+    """
+    :param policy: the policy
+    :return: why it has no native form; None if it has one
+    """
     if type(policy) is not ActorCriticPolicy:
         return f"the policy is a {type(policy).__name__}, not SB3's MlpPolicy"
     for part, expected in (
@@ -95,8 +99,8 @@ def _why_policy_is_not_native(policy: BasePolicy) -> str | None:
     for layer in (policy.action_net, policy.value_net):
         if type(layer) is not nn.Linear or layer.bias is None:
             return f"the policy's last layer is a {type(layer).__name__}, not a Linear with a bias"
-    if any(module._forward_hooks or module._forward_pre_hooks for module in policy.modules()):
-        return "the policy's networks have hooks"
+    if any(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module) for module in policy.modules()):
+        return "the policy's networks have hooks, or a forward of their own"
     for network in (policy.mlp_extractor.policy_net, policy.mlp_extractor.value_net):
         for index, module in enumerate(network):
             is_linear = type(module) is nn.Linear and module.bias is not None

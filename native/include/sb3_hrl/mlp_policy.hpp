@@ -24,7 +24,8 @@ struct LayerSpec {
 // SB3's DiagGaussianDistribution, StateDependentNoiseDistribution without and with `squash_output`, CategoricalDistribution.
 enum class Distribution { gaussian, state_dependent, squashed_state_dependent, categorical };
 
-// SB3's MlpPolicy, by the same ATen kernels in the same order, so that it gives the same bits.
+// SB3's MlpPolicy, by the same ATen kernels in the same order, so that it gives the same bits; but for the products of an actor
+// that multiplies `apart`.
 class MlpPolicy : public Policy {
  public:
   // Throws std::invalid_argument for an unknown activation. `scales` are standard deviations: [n_out of the actor's last
@@ -44,16 +45,21 @@ class MlpPolicy : public Policy {
   NoiseKind noise_kind() const override;
   bool keeps_noise() const override;
   bool is_squashed() const override;
-  std::unique_ptr<Actor> make_actor(std::size_t n_rows) const override;
+  void take_weights() override;
+  std::unique_ptr<Actor> make_actor(std::size_t n_rows, Products products) const override;
   void log_probs(const float* outputs, const float* actions, std::size_t n, float* log_probs) const override;
   void values(const float* obs, std::size_t n, std::size_t n_rows, float* values) const override;
+
+  // ActorCriticPolicy.forward for Gaussian actions: from obs [n, n_obs] and noise [n, n_noise] to actions [n, n_actions], values
+  // [n] and log_probs [n].
+  void forward(const float* obs, const float* noise, std::size_t n, float* actions, float* values, float* log_probs) const;
 
  private:
   std::size_t n_out() const;
   bool is_choice() const;
 
   struct Networks;
-  std::unique_ptr<const Networks> networks_;
+  std::unique_ptr<Networks> networks_;
 };
 
 // While it lives, ATen works in this thread without threads of its own; afterwards this thread has as many as before. ATen

@@ -19,6 +19,10 @@ class Actor {
 // What the random numbers of a policy are like.
 enum class NoiseKind { normal, uniform };
 
+// How an actor multiplies. `together`: a product of all rows, whose last bits depend on their number, as in lock-step.
+// `apart`: sums in order, so that the bits of a row do not depend on the others; faster for a few rows.
+enum class Products { together, apart };
+
 // A distribution over actions for every observation, and the value function that belongs to it. It does not change while
 // workers use it.
 class Policy {
@@ -32,7 +36,9 @@ class Policy {
   virtual NoiseKind noise_kind() const = 0;
   virtual bool keeps_noise() const = 0;   // whether one draw may serve several decisions
   virtual bool is_squashed() const = 0;   // whether actions lie in [-1, 1], which stands for the range of the controls
-  virtual std::unique_ptr<Actor> make_actor(std::size_t n_rows) const = 0;
+  // Once before each rollout whose actors multiply `apart`: take over the weights as they are now.
+  virtual void take_weights() = 0;
+  virtual std::unique_ptr<Actor> make_actor(std::size_t n_rows, Products products) const = 0;
   // log_probs[i] of actions [n, n_actions] under the distributions outputs [n, n_outputs].
   virtual void log_probs(const float* outputs, const float* actions, std::size_t n, float* log_probs) const = 0;
   // values[i] of obs [n, n_obs], computed n_rows at a time: the last bits depend on it.

@@ -80,7 +80,7 @@ void action_noise(NoiseKind kind, std::uint64_t seed, std::uint64_t first_decisi
 // another shard, so nobody waits for the others' steps. `in_worker` is called around the work in each thread.
 // Throws NativeError with environment and step if one fails, or breaks down in too many episodes in a row; the other shards
 // finish.
-EpisodeEnds collect_rollout(Engine& engine, const Policy& policy, const RolloutSettings& settings, const RolloutArrays& out,
+EpisodeEnds collect_rollout(Engine& engine, Policy& policy, const RolloutSettings& settings, const RolloutArrays& out,
                             const std::function<void(const std::function<void()>&)>& in_worker);
 
 }  // namespace sb3_hrl
