@@ -20,14 +20,10 @@ CASES: dict[str, tuple[int, list[str]]] = {
     "rollout_half_cheetah_torch_threads_2": (2, HALF_CHEETAH),
     "rollout_half_cheetah_3x512": (1, [*HALF_CHEETAH, "--net-arch", "512", "512", "512"]),
     "rollout_half_cheetah_3x512_torch_threads_2": (2, [*HALF_CHEETAH, "--net-arch", "512", "512", "512"]),
-    "rollout_half_cheetah_3x512_shard_8": (
-        1,
-        [*HALF_CHEETAH, "--net-arch", "512", "512", "512", "--shard-size", "8", "--only", "sb3_dummy", "native_rollout"],
-    ),
     "rollout_hopper": (1, ["rollout", "--env", "Hopper-v5", "--rounds", "15"]),
     "rollout_humanoid": (1, ["rollout", "--env", "Humanoid-v5", "--rounds", "7"]),
-    "train_half_cheetah_torch_threads_1": (1, ["train", "--rounds", "11", "--only", "sb3_dummy", "hppo"]),
-    "train_half_cheetah_torch_threads_2": (2, ["train", "--rounds", "11", "--only", "sb3_dummy", "hppo"]),
+    "train_half_cheetah_torch_threads_1": (1, ["train", "--rounds", "11", "--only", "sb3_dummy", "native_step", "hppo"]),
+    "train_half_cheetah_torch_threads_2": (2, ["train", "--rounds", "11", "--only", "sb3_dummy", "native_step", "hppo"]),
     "num_envs_half_cheetah": (
         1,
         ["num-envs", "--rounds", "5", "--n-envs-list", *(str(2**power) for power in range(1, 11))],

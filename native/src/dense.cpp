@@ -11,9 +11,6 @@ namespace {
 // Weights lie in blocks of so many outputs, and of a few where fewer are left.
 constexpr std::size_t kWide = 64, kNarrow = 16;
 
-// Large layers come from the third cache: asked for so many inputs ahead, they are there in time.
-constexpr std::size_t kAhead = 16;
-
 std::size_t padded(std::size_t n) { return (n + kNarrow - 1) / kNarrow * kNarrow; }
 
 // One register of each vector width.
@@ -31,7 +28,6 @@ inline __attribute__((always_inline)) void add_up(const float* const* x, std::si
   Lanes sums[R][N];
   for (auto& row : sums) std::memcpy(row, bias, sizeof(row));
   for (std::size_t k = 0; k < n_in; ++k, weight += stride) {
-    for (std::size_t i = 0; i < N * n_lanes; i += kNarrow) __builtin_prefetch(weight + kAhead * stride + i);
     for (std::size_t i = 0; i < N; ++i) {
       Lanes column;
       std::memcpy(&column, weight + i * n_lanes, sizeof(column));

@@ -5,6 +5,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -319,8 +320,8 @@ def _native_step(setting: Setting) -> Trainer:
     return Trainer(setting, NativeVecEnv(setting.env_id, setting.n_envs), HPPO, rollout="lockstep")
 
 
-def _native_rollout(setting: Setting) -> Trainer:
-    venv = NativeVecEnv(setting.env_id, setting.n_envs)
+def _native_rollout(setting: Setting, n_threads: int | None = None) -> Trainer:
+    venv = NativeVecEnv(setting.env_id, setting.n_envs, n_threads=n_threads)
     return Trainer(setting, venv, HPPO, rollout="native", shard_size=setting.shard_size)
 
 
@@ -423,6 +424,7 @@ ROLLOUTS: dict[str, Callable[[Setting], Contestant]] = {
     "sb3_native": _collecting(_sb3_native),
     "native_step": _collecting(_native_step),
     "native_rollout": _collecting(_native_rollout),
+    "native_one_thread": _collecting(partial(_native_rollout, n_threads=1)),
     "physics": _physics,
     "envpool": _envpool,
 }
