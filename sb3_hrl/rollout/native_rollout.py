@@ -48,7 +48,7 @@ def default_shard_size(n_envs: int) -> int:
     How many environments a worker takes through the rollout at a time: four shards at least, so that four workers have
     something to do, and no more than eight rows, where the forward pass costs little beside the physics.
 
-    The last bits of the actions depend on it (the last bit of a matrix product depends on its number of rows), so it must not
+    The last bits of the values depend on it (the last bit of a matrix product depends on its number of rows), so it must not
     depend on the number of threads.
 
     :param n_envs: number of environments
