@@ -40,7 +40,7 @@ def native_forward(policy: BasePolicy) -> Iterator[None]:
 def _has_native_forward(policy: BasePolicy) -> bool:
     return (
         why_policy_is_not_native(policy) is None
-        and isinstance(policy.action_dist, DiagGaussianDistribution)  # type: ignore[attr-defined]
+        and isinstance(policy.action_dist, DiagGaussianDistribution)
         and policy.device.type == "cpu"
         and isinstance(policy.observation_space, spaces.Box)
         and len(policy.observation_space.shape) == 1
@@ -53,7 +53,7 @@ def _forward(
     """``ActorCriticPolicy.forward``, with the random numbers that it would draw."""
     if deterministic or th.is_grad_enabled():
         return ActorCriticPolicy.forward(policy, obs, deterministic)
-    noise = normal._standard_normal((len(obs), native.n_actions), th.float32, obs.device)  # type: ignore[attr-defined]
+    noise = normal._standard_normal((len(obs), native.n_actions), th.float32, obs.device)
     actions, values, log_probs = native.forward(np.ascontiguousarray(obs.numpy(), np.float32), noise.numpy())
     if not np.isfinite(actions).all():
         # SB3's own says what is wrong.
