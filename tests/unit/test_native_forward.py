@@ -61,7 +61,7 @@ def test_the_bits_are_sb3s(kwargs: dict[str, Any], n_rows: int, n_threads: int) 
             assert _forward(policy, obs, deterministic=True) != expected
             assert policy(obs)[1].requires_grad
         with th.no_grad():
-            policy.log_std += 0.1
+            policy.log_std.add_(0.1)
         with native_forward(policy):
             actual = _forward(policy, obs)
     finally:
