@@ -99,7 +99,7 @@ def why_policy_is_not_native(policy: BasePolicy) -> str | None:
     for layer in (policy.action_net, policy.value_net):
         if type(layer) is not nn.Linear or layer.bias is None:
             return f"the policy's last layer is a {type(layer).__name__}, not a Linear with a bias"
-    if any(module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module) for module in policy.modules()):
+    if any(module._forward_hooks or module._forward_pre_hooks or _has_own_forward(module) for module in policy.modules()):
         return "the policy's networks have hooks, or a forward of their own"
     for network in (policy.mlp_extractor.policy_net, policy.mlp_extractor.value_net):
         for index, module in enumerate(network):
@@ -113,10 +113,14 @@ def why_policy_is_not_native(policy: BasePolicy) -> str | None:
     return None
 
 
-class _Handed(NamedTuple):
-    """What the workers have of a policy, and where its weights lay then."""
+def _has_own_forward(module: nn.Module) -> bool:
+    return getattr(module.forward, "__func__", None) is not type(module).forward
 
-    places: list[int]
+
+class _Handed(NamedTuple):
+    """What the workers have of a policy, and of which layers, with weights in which places."""
+
+    layers: list[Any]
     policy: Any
 
 
@@ -133,16 +137,17 @@ def native_policy(policy: ActorCriticPolicy) -> Any:
     extractor = policy.mlp_extractor
     actor, critic = [*extractor.policy_net, policy.action_net], [*extractor.value_net, policy.value_net]
     name, scales = _read_distribution(policy)
-    linear = [module for module in (*actor, *critic) if isinstance(module, nn.Linear)]
-    tensors = [tensor for module in linear for tensor in (module.weight, module.bias)]
-    places = [tensor.data_ptr() for tensor in tensors]
+    modules = (*actor, *critic)
+    tensors = [tensor for module in modules if isinstance(module, nn.Linear) for tensor in (module.weight, module.bias)]
+    layers: list[Any] = [tensor.data_ptr() for tensor in tensors]
+    layers += [(type(module), _ACTIVATIONS[type(module)](module)) for module in modules if type(module) in _ACTIVATIONS]
     is_shared = all(tensor.is_cpu and tensor.is_contiguous() for tensor in tensors)
     handed = _handed.get(policy)
-    if handed is not None and handed.places == places and is_shared:
+    if handed is not None and handed.layers == layers and is_shared:
         handed.policy.set_scales(scales)
         return handed.policy
     made = native.load().MlpPolicy(_read_layers(actor), _read_layers(critic), name, scales)
-    _handed[policy] = _Handed(places, made)
+    _handed[policy] = _Handed(layers, made)
     return made
 
 
