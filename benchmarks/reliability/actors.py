@@ -2,6 +2,7 @@
 How a pool of actors bears it that one of them is killed again and again.
 
     python -m benchmarks.reliability.actors [--seconds 120] [--period 5] [--n-actors 4] [--env Hopper-v5] [--out FILE]
+    python -m benchmarks.reliability.actors --env procgen-coinrun-v0 --limit 10
 
 First the actors collect undisturbed, then with a SIGKILL for one of them every ``--period`` seconds. The learner only takes
 what they deliver, and checks it: every observation says which process has made it, at which of its steps, after which action,
@@ -29,6 +30,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_hrl.actors import ActorPool, ActorVecEnv, Trajectory
 from sb3_hrl.actors.process import READY
+from sb3_hrl.registry import register_envs
 
 N_TAGS = 3
 LIMIT_SECONDS = 2.0
@@ -38,20 +40,27 @@ MIN_SHARE = 0.8
 class Tagged(gym.Wrapper):
     """
     Puts three numbers behind every observation: the process that has made it, the steps of this environment in that process,
-    and the sum of the action that led to it.
+    and the sum of the action that led to it. In an image they are the last bytes.
 
-    :param env: with observations and actions that are a vector
+    :param env: with observations that are a vector, or an image of bytes
     """
 
     def __init__(self, env: gym.Env) -> None:
         super().__init__(env)
         inner = env.observation_space
         assert isinstance(inner, spaces.Box)
-        self.observation_space = spaces.Box(-np.inf, np.inf, (inner.shape[0] + N_TAGS,), np.float64)
+        self._is_image = inner.dtype == np.uint8
+        if not self._is_image:
+            self.observation_space = spaces.Box(-np.inf, np.inf, (inner.shape[0] + N_TAGS,), np.float64)
         self._n_steps = 0
 
     def _tag(self, obs: np.ndarray, action: float) -> np.ndarray:
-        return np.concatenate((obs, [os.getpid(), self._n_steps, action]))
+        tags = np.array([os.getpid(), self._n_steps, action])
+        if not self._is_image:
+            return np.concatenate((obs, tags))
+        image = obs.copy()
+        image.reshape(-1)[-tags.nbytes :] = tags.view(np.uint8)
+        return image
 
     def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
         obs, info = self.env.reset(**kwargs)
@@ -63,6 +72,15 @@ class Tagged(gym.Wrapper):
         return self._tag(obs, float(np.sum(action))), reward, terminated, truncated, info
 
 
+def read_tags(obs: np.ndarray) -> np.ndarray:
+    """
+    :param obs: of a trajectory, [T + 1, E, ...]
+    :return: what ``Tagged`` wrote, [T + 1, E, 3]
+    """
+    n_tags = N_TAGS * 8 // obs.dtype.itemsize
+    return np.ascontiguousarray(obs.reshape(*obs.shape[:2], -1)[:, :, -n_tags:]).view(np.float64)
+
+
 class Audit:
     """
     Checks one trajectory after the other.
@@ -72,7 +90,6 @@ class Audit:
     """
 
     def __init__(self, action_space: spaces.Space, keeps_states: bool = False) -> None:
-        assert isinstance(action_space, spaces.Box)
         self._space, self._keeps_states = action_space, keeps_states
         self._sequences: dict[int, int] = {}
         self._tags: dict[int, np.ndarray] = {}
@@ -85,7 +102,7 @@ class Audit:
         """
         actor, where = trajectory.actor, f"actor {trajectory.actor}, trajectory {trajectory.sequence}"
         assert isinstance(trajectory.obs, np.ndarray)
-        tags = trajectory.obs[:, :, -N_TAGS:]
+        tags = read_tags(trajectory.obs)
         # What a replacement begins with was seen by the one before.
         process, n_steps = tags[int(self._keeps_states) :, :, 0], tags[:, :, 1]
         self.n_trajectories += 1
@@ -97,7 +114,10 @@ class Audit:
         goes_on = last is not None and (self._keeps_states or last[0, 0] == process[0, 0])
         if not np.array_equal(n_steps[0], last[:, 1] if goes_on and last is not None else np.zeros_like(n_steps[0])):
             self.problems.append(f"{where}: does not go on where the last one stopped")
-        actions = np.clip(trajectory.actions, self._space.low, self._space.high).sum(axis=-1, dtype=np.float32)
+        actions = trajectory.actions
+        if isinstance(self._space, spaces.Box):
+            actions = np.clip(actions, self._space.low, self._space.high)
+        actions = actions.reshape(*actions.shape[:2], -1).sum(axis=-1, dtype=np.float32)
         after_reset = trajectory.dones
         if not np.array_equal(np.where(after_reset, 0.0, actions), tags[1:, :, 2].astype(np.float32)):
             self.problems.append(f"{where}: its actions are not those that the environments got")
@@ -154,7 +174,7 @@ class TimedPool(ActorPool):
 
 def make_env(env_id: str, n_envs: int) -> VecEnv:
     """
-    :param env_id: an environment with vectors
+    :param env_id: an environment with vectors or images
     :param n_envs: how many
     :return: tagged ones, for actors
     """
@@ -163,7 +183,7 @@ def make_env(env_id: str, n_envs: int) -> VecEnv:
 
 def run(env_id: str, n_actors: int, n_envs: int, n_steps: int, seconds: float, period: float) -> Result:
     """
-    :param env_id: an environment with vectors
+    :param env_id: an environment with vectors or images
     :param n_actors: number of actors
     :param n_envs: number of environments
     :param n_steps: length of a trajectory
@@ -224,6 +244,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore", "actor", RuntimeWarning)
+    register_envs()
     result = run(arguments.env, arguments.n_actors, arguments.n_envs, arguments.n_steps, arguments.seconds, arguments.period)
     text = json.dumps(result._asdict(), indent=2)
     print(text)

@@ -17,6 +17,7 @@ import torch as th
 from sb3_hrl.actors.actor import Actor, Report, Start, Task
 from sb3_hrl.actors.memory import SharedArrays, SharedWeights
 from sb3_hrl.actors.trajectory import ActorState
+from sb3_hrl.registry import register_envs
 
 # Kinds of messages.
 READY, REPORT, ERROR = "ready", "report", "error"
@@ -73,6 +74,7 @@ def run_process(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the learner
     _end_with_the_learner()
     th.set_num_threads(1)
+    register_envs()  # an environment may be named by a plug-in's id
     try:
         Actor(cloudpickle.loads(spec), start).run(weights, _Sink(start.actor, connection, slots, control))
     except (BrokenPipeError, ConnectionResetError):

@@ -27,6 +27,7 @@ from sb3_hrl.actors import ActorPool, ActorVecEnv, Trajectory, check_shares, lea
 from sb3_hrl.actors.actor import describe_policy, learned_arrays
 from sb3_hrl.actors.memory import SharedWeights
 from sb3_hrl.actors.process import preload
+from sb3_hrl.registry import register_envs
 from sb3_hrl.wrappers import ActionHold
 from tests.envs import ScriptedEnv
 
@@ -110,8 +111,11 @@ def _collect(pool: ActorPool, n_trajectories: int, look: Callable[[int, Trajecto
         pool.publish()
 
 
-def test_every_trajectory_comes_once_and_whole() -> None:
-    env = make_env("Pendulum-v1", 4)
+@pytest.mark.parametrize(("env_id", "shape"), [("Pendulum-v1", (6,)), ("procgen-coinrun-v0", (64, 64, 3))])
+def test_every_trajectory_comes_once_and_whole(env_id: str, shape: tuple[int, ...]) -> None:
+    """Also of a plug-in's environments, which actors know by their ids."""
+    register_envs()
+    env = make_env(env_id, 4)
     audit, lags = Audit(env.action_space), []
 
     def look(number: int, trajectory: Trajectory) -> None:
@@ -120,7 +124,7 @@ def test_every_trajectory_comes_once_and_whole() -> None:
         assert trajectory.envs == slice(2 * trajectory.actor, 2 * trajectory.actor + 2)
 
     with _make_pool(env) as pool:
-        assert np.asarray(env.reset()).shape == (4, 6)
+        assert np.asarray(env.reset()).shape == (4, *shape)
         pool.publish()
         _collect(pool, 40, look)
         times = pool.times()
