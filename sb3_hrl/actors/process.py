@@ -6,6 +6,7 @@ import pickle
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from multiprocessing import forkserver, get_context
 from multiprocessing.connection import Connection
 from types import ModuleType
@@ -28,10 +29,12 @@ _LAST, _MORE = b"\0", b"\1"
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-def preload() -> None:
+def preload(modules: Sequence[str] = ()) -> None:
     """
     Let the fork server import what every actor needs, so that an actor, a fork of it, is there at once. A server that runs
     already, for a ``SubprocVecEnv``, stays as it is: actors then have to import it themselves.
+
+    :param modules: what their environments need besides
     """
     # __main__ is run again in every process that is started, under another name: what it has imported is needed, too.
     names = set()
@@ -40,7 +43,7 @@ def preload() -> None:
         names |= {value.__name__} if is_module else {kind.__module__ for kind in getattr(value, "__mro__", ())}
     # What adapts to a module that is imported (the bridge into rl_zoo3) comes by itself.
     used = sorted(name for name in names if name in sys.modules and not name.startswith(("__main__", "sb3_hrl")))
-    get_context("forkserver").set_forkserver_preload([__name__, *used])
+    get_context("forkserver").set_forkserver_preload([__name__, *used, *modules])
 
 
 def start_process(

@@ -53,14 +53,14 @@ class ActorVecEnv(VecEnv):
 
     ``make_vec_env(..., vec_env_cls=ActorVecEnv)`` makes one. Only one environment is built here, to see the spaces; attributes
     are read from it. Without actors it is an ordinary VecEnv, whose environments are built in this process when they are first
-    reset.
+    reset. Modules that the environment names in ``metadata["preload"]`` are imported once for all actors, so that those which
+    take long, or load much, delay none of them.
 
     :param env_fns: functions that each build an environment
     :param vec_env_wrapper: is put around the environments of each actor
     """
 
     def __init__(self, env_fns: EnvFns, vec_env_wrapper: Callable[[VecEnv], VecEnv] | None = None) -> None:
-        preload()
         self.recipe = EnvRecipe(env_fns, vec_env_wrapper)
         # How often each actor has been started on them, by its number.
         self._n_starts: Counter[int] = Counter()
@@ -75,6 +75,7 @@ class ActorVecEnv(VecEnv):
         self._example.close()
         super().__init__(len(env_fns), self._example.observation_space, self._example.action_space)
         self.metadata = self._example.metadata
+        preload(self.metadata.get("preload", ()))
 
     @cached_property
     def _local(self) -> VecEnv:

@@ -469,6 +469,38 @@ def test_nothing_stays(how: str, tmp_path: Path) -> None:
     assert _members(learner.pid) == []
 
 
+PRELOADER = """
+import os, sys
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+from sb3_hrl.actors import ActorVecEnv
+from sb3_hrl.hppo import HPPO
+
+class Slow(CartPoleEnv):
+    metadata = {**CartPoleEnv.metadata, "preload": ["takes_long"]}
+
+    def __init__(self):
+        super().__init__()
+        print(os.getpid(), os.getppid(), "takes_long" in sys.modules, flush=True)
+
+if __name__ == "__main__":
+    env = ActorVecEnv([Slow] * 2)
+    HPPO("MlpPolicy", env, n_steps=16, batch_size=16, n_epochs=1, n_actors=2, device="cpu").learn(32)
+"""
+
+
+def test_what_an_environment_names_is_imported_once_for_all_actors(tmp_path: Path) -> None:
+    (tmp_path / "learner.py").write_text(PRELOADER)
+    (tmp_path / "takes_long.py").write_text("import os\nprint('loaded by', os.getpid(), flush=True)\n")
+    command = [sys.executable, str(tmp_path / "learner.py")]
+    path = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    lines = subprocess.run(command, capture_output=True, text=True, check=True, env=path).stdout.splitlines()
+    actors = {tuple(line.split()[:2]) for line in lines if line.endswith("True")}
+    assert len(actors) == 2
+    (server,) = {parent for _, parent in actors}
+    assert [line for line in lines if "loaded" in line] == [f"loaded by {server}"]
+
+
 # --- the VecEnv -------------------------------------------------------------------------------------------------------------
 
 

@@ -29,7 +29,7 @@ _TIMEOUTS = {"bigfish": 6000, "bossfight": 4000, "plunder": 4000, "leaper": 500,
 # What every step's info has.
 INFO_KEYS = ("level_seed", "prev_level_seed", "prev_level_complete")
 # Gymnasium shows the pictures in a window where "human" is asked for.
-METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 15}
+METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 15, "preload": ["sb3_hrl_plugins.procgen.assets"]}
 # Any other action than the fifteen makes Procgen begin the next level.
 RESET_ACTION = -1
 _MAGIC = b"sb3-hrl procgen 1\n"
