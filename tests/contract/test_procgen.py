@@ -97,13 +97,14 @@ def test_the_coin_is_a_success(make: Make) -> None:
     assert all(is_coin == is_success for is_coin, is_success in ends)
 
 
-def test_procgen_s_time_limit_is_a_truncation(make: Make) -> None:
-    venv = make("maze", seed=0)
+@pytest.mark.parametrize("truncates", [True, False])
+def test_procgen_s_time_limit_is_a_truncation_unless_asked_otherwise(make: Make, truncates: bool) -> None:
+    venv = make("maze", seed=0, env_kwargs={} if truncates else {"time_limit_truncates": False})
     venv.reset()
     for n_steps in range(1, 1001):
         _, _, dones, infos = venv.step(np.full(N_ENVS, NO_OP))
         assert dones.tolist() == [n_steps % 500 == 0] * N_ENVS
-        assert [info["TimeLimit.truncated"] for info in infos] == [n_steps % 500 == 0] * N_ENVS
+        assert [info["TimeLimit.truncated"] for info in infos] == [truncates and n_steps % 500 == 0] * N_ENVS
         if dones[0]:
             assert [info["episode"]["l"] for info in infos] == [500] * N_ENVS
 

@@ -15,7 +15,8 @@ class ProcgenEnv(GymV21CompatibilityV0):
     Procgen through shimmy, with ``reset`` repaired: a seed is honoured (Procgen takes one at construction only, so another
     game is built), and an episode may be reset before its end. ``ProcgenVecEnv`` with the same seeds plays the same games.
 
-    Procgen's time limits are truncations. Of an episode's last frame see ``end_info``.
+    Procgen's time limits are truncations, unless ``time_limit_truncates`` is False. Of an episode's last frame see
+    ``end_info``.
 
     :param env_name: one of ``GAMES``
     :param render_mode: ``rgb_array`` for pictures of 512 x 512 pixels; they cost something only when they are asked for
@@ -69,12 +70,13 @@ class ProcgenEnv(GymV21CompatibilityV0):
         is_complete, is_done = bool(info["prev_level_complete"]), bool(done)
         self._n_level_steps += 1
         is_timeout = is_done and not is_complete and self._n_level_steps >= self.game.timeout
+        is_truncated = is_timeout and self.game.time_limit_truncates
         if is_done:
             info |= end_info(is_complete)
         if is_done or is_complete:
             self._n_level_steps = 0
         self._is_new = is_done
-        return obs, float(reward), is_done and not is_timeout, is_timeout, info
+        return obs, float(reward), is_done and not is_truncated, is_truncated, info
 
     def render(self) -> np.ndarray | None:
         return None if self.render_mode is None else self._painter.paint(self._call("get_state")[0])

@@ -39,7 +39,7 @@ _MAX_SEED = 2**31 - 1
 @dataclass(frozen=True)
 class Game:
     """
-    A game with its options; the names and defaults are Procgen's.
+    A game with its options; the names and defaults are Procgen's, but for the last one, which is ours.
 
     :param env_name: one of ``GAMES``
     :param num_levels: how many different levels there are; 0 for all
@@ -52,6 +52,8 @@ class Game:
     :param restrict_themes: one theme only
     :param use_generated_assets: draw randomly generated textures
     :param paint_vel_info: paint the agent's velocity into the picture, where the game has it
+    :param time_limit_truncates: an episode that its time limit ends is truncated; False lets it count as ended, as if the
+        agent had died
     """
 
     env_name: str
@@ -65,6 +67,7 @@ class Game:
     restrict_themes: bool = False
     use_generated_assets: bool = False
     paint_vel_info: bool = False
+    time_limit_truncates: bool = True
 
     @classmethod
     def from_kwargs(cls, env_name: str, **options: Any) -> "Game":
@@ -108,7 +111,7 @@ class Game:
     def timeout(self) -> int:
         """
         After how many steps on a level the episode ends. Procgen does not say that time was the reason: an episode that ends
-        at this very step, with its level not completed, counts as truncated.
+        at this very step, with its level not completed, has met its limit.
         """
         if (self.env_name, self.distribution_mode) == ("jumper", "memory"):
             return 2000
@@ -118,7 +121,7 @@ class Game:
         """
         :return: the arguments of Procgen's own constructors
         """
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name, value in self._played_options.items() if value is not None}
 
     def make_batch(self, n_envs: int, seed: int | None, n_threads: int = 0, render_mode: str | None = None) -> Any:
         """
@@ -175,7 +178,12 @@ class Game:
 
     @cached_property
     def _fingerprint(self) -> dict[str, Any]:
-        return {**asdict(self), "procgen": load_procgen().__version__.strip()}
+        return {**self._played_options, "procgen": load_procgen().__version__.strip()}
+
+    @property
+    def _played_options(self) -> dict[str, Any]:
+        """Those that decide what is played."""
+        return {name: value for name, value in asdict(self).items() if name != "time_limit_truncates"}
 
 
 def end_info(is_complete: bool) -> dict[str, Any]:

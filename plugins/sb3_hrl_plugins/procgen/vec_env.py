@@ -113,11 +113,12 @@ class ProcgenVecEnv(BatchVecEnv):
         self._episode_lengths += 1
         self._episode_returns += rewards
         is_timeout = dones & ~is_complete & (self._n_level_steps >= self.game.timeout)
+        is_truncated = is_timeout & self.game.time_limit_truncates
         for index in np.flatnonzero(dones).tolist():
             info = infos[index]
             info |= end_info(bool(is_complete[index]))
             episode = self._episode_returns[index], self._episode_lengths[index]
-            self._end_episode(index, info, bool(is_timeout[index]), before[index], *episode)
+            self._end_episode(index, info, bool(is_truncated[index]), before[index], *episode)
             self.reset_infos[index] = {key: info[key] for key in INFO_KEYS}
         self._n_level_steps[dones | is_complete] = 0
         self._episode_lengths[dones] = 0
