@@ -13,10 +13,27 @@ _ALIGNMENT = 64
 
 
 class Field(NamedTuple):
-    """Shape and type of one array."""
+    """
+    :param shape: of an array
+    :param dtype: its type
+    :param dense_axis: the axis whose elements lie side by side in memory; the others keep their order
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype
+    dense_axis: int | None = None
+
+    def view(self, block: np.ndarray, offset: int) -> np.ndarray:
+        """
+        :param block: bytes
+        :param offset: where the array begins in them
+        :return: the array
+        """
+        if self.dense_axis is None:
+            return np.ndarray(self.shape, self.dtype, block, offset)
+        shape = list(self.shape)
+        shape.append(shape.pop(self.dense_axis))
+        return np.moveaxis(np.ndarray(shape, self.dtype, block, offset), -1, self.dense_axis)
 
 
 class SharedArrays:
@@ -58,7 +75,7 @@ class SharedArrays:
         :param block: the bytes of a block, or a copy of them
         :return: the arrays in it
         """
-        return {name: np.ndarray(field.shape, field.dtype, block, self.offsets[name]) for name, field in self.fields.items()}
+        return {name: field.view(block, self.offsets[name]) for name, field in self.fields.items()}
 
 
 class SharedWeights:

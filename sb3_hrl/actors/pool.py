@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 import numpy as np
 from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
 from sb3_hrl.actors.actor import HOLD, ActorSpec, Report, describe_policy, describe_wrappers, learned_arrays
@@ -20,6 +21,7 @@ from sb3_hrl.actors.memory import Field, SharedArrays, SharedWeights
 from sb3_hrl.actors.process import ERROR, READY, Receiver, start_process
 from sb3_hrl.actors.trajectory import ActorState, Trajectory, read_obs, trajectory_fields
 from sb3_hrl.actors.vec_env import actor_env, check_shares
+from sb3_hrl.cnn import NatureCnnPolicy
 from sb3_hrl.wrappers import ActionHold
 
 # How long the learner waits at a time before it looks after the actors, and how much one look counts at most on the clock of
@@ -124,7 +126,9 @@ class ActorPool:
         n_envs = env.num_envs // n_actors
         normalize = unwrap_vec_normalize(env)
         raw_space = None if normalize is None else normalize.venv.observation_space
-        fields = trajectory_fields(n_steps, n_envs, env.observation_space, env.action_space, raw_space)
+        # As environments give images, and as the buffer of these policies keeps them: nobody has to turn them round.
+        channels_last = isinstance(policy, NatureCnnPolicy) and is_image_space(env.observation_space)
+        fields = trajectory_fields(n_steps, n_envs, env.observation_space, env.action_space, raw_space, channels_last)
         self._slots = SharedArrays(fields, n_actors * n_slots)
         self._weights = SharedWeights(self._learned())
         self._control = SharedArrays(

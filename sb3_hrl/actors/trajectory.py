@@ -90,7 +90,12 @@ class Trajectory(NamedTuple):
 
 
 def trajectory_fields(
-    n_steps: int, n_envs: int, observation_space: spaces.Space, action_space: spaces.Space, raw_space: spaces.Space | None
+    n_steps: int,
+    n_envs: int,
+    observation_space: spaces.Space,
+    action_space: spaces.Space,
+    raw_space: spaces.Space | None,
+    channels_last: bool = False,
 ) -> dict[str, Field]:
     """
     :param n_steps: T
@@ -98,6 +103,7 @@ def trajectory_fields(
     :param observation_space: what the policy sees
     :param action_space: what it gives
     :param raw_space: what a ``VecNormalize`` gets; None without one
+    :param channels_last: whether ``obs``, images [C, H, W], lie in memory as [H, W, C]
     :return: the arrays that the actor fills
     """
 
@@ -118,6 +124,8 @@ def trajectory_fields(
             fields |= {f"{name}/{key}": field(n_rows, part.dtype, part.shape) for key, part in space.items()}
         elif space is not None:
             fields[name] = field(n_rows, space.dtype, space.shape)
+    if channels_last:
+        fields["obs"] = fields["obs"]._replace(dense_axis=2)
     if raw_space is not None:
         fields["raw_rewards"] = field(n_steps, np.float32)
     return fields

@@ -38,6 +38,22 @@ class DictEnv(gym.ObservationWrapper):
         return {"vector": observation, "bytes": np.full(self._shape, int(10 * abs(observation[0])) % 256, np.uint8)}
 
 
+class PictureEnv(gym.ObservationWrapper):
+    """
+    Observations as pictures with the channels last, each pixel another.
+
+    :param env: with a vector
+    """
+
+    def __init__(self, env: gym.Env) -> None:
+        super().__init__(env)
+        self.observation_space = spaces.Box(0, 255, (40, 36, 3), np.uint8)
+        self._pixels = np.arange(40 * 36 * 3).reshape(40, 36, 3)
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        return (self._pixels * int(1 + 100 * abs(observation[0])) % 251).astype(np.uint8)
+
+
 class Case(NamedTuple):
     """
     :param env_id: the environment
@@ -69,6 +85,7 @@ CASES = {
     "frames of statistics": Case("CartPole-v1", norm={"training": False}, n_stack=3, stacks_outside=True),
     "dictionary": Case("CartPole-v1", (DictEnv, {"shape": (3,)}), {"norm_obs_keys": ["vector"]}, kwargs=MULTI_INPUT),
     "images": Case("CartPole-v1", (DictEnv, {"shape": (36, 36, 1)}), kwargs=MULTI_INPUT),
+    "images as bytes": Case("CartPole-v1", (PictureEnv, {}), kwargs={"policy": "NatureCnnPolicy"}),
 }
 
 

@@ -20,16 +20,17 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.policies import ActorCriticCnnPolicy, ActorCriticPolicy
-from stable_baselines3.common.vec_env import DummyVecEnv, VecCheckNan, VecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecCheckNan, VecEnv, VecNormalize, VecTransposeImage
 
 from benchmarks.reliability.actors import Audit, make_env
 from sb3_hrl.actors import ActorPool, ActorVecEnv, Trajectory, check_shares, learn_statistics, make_actor_env
 from sb3_hrl.actors.actor import describe_policy, learned_arrays
 from sb3_hrl.actors.memory import SharedWeights
 from sb3_hrl.actors.process import preload
+from sb3_hrl.cnn import NatureCnnPolicy
 from sb3_hrl.registry import register_envs
 from sb3_hrl.wrappers import ActionHold
-from tests.envs import ScriptedEnv
+from tests.envs import ImageEnv, ScriptedEnv
 
 N_STEPS = 16
 
@@ -109,6 +110,21 @@ def _collect(pool: ActorPool, n_trajectories: int, look: Callable[[int, Trajecto
         look(number, trajectory)
         pool.release(trajectory)
         pool.publish()
+
+
+def test_images_lie_as_the_learner_s_buffer_has_them() -> None:
+    for policy_class, axes in ((NatureCnnPolicy, (0, 1, 3, 4, 2)), (ActorCriticCnnPolicy, (0, 1, 2, 3, 4))):
+        env = VecTransposeImage(_make_actor_env(lambda: ImageEnv(0)))
+        policy = policy_class(env.observation_space, env.action_space, lambda _: 0.0)
+        with ActorPool(env, policy, 2, N_STEPS, noise_seed=0) as pool:
+            pool.publish()
+            obs = pool.get().obs
+        assert isinstance(obs, np.ndarray)
+        assert obs.shape == (N_STEPS + 1, 1, 3, 64, 64)
+        assert obs.transpose(axes).flags.c_contiguous
+        twin = ImageEnv(0)
+        assert np.array_equal(obs[0, 0], twin.reset()[0].transpose(2, 0, 1))
+        assert np.array_equal(obs[1, 0], twin.step(0)[0].transpose(2, 0, 1))
 
 
 @pytest.mark.parametrize(("env_id", "shape"), [("Pendulum-v1", (6,)), ("procgen-coinrun-v0", (64, 64, 3))])

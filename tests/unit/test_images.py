@@ -143,6 +143,29 @@ def test_every_layer_keeps_the_order() -> None:
         assert not any(output.is_contiguous(memory_format=th.channels_last) for output in seen)
 
 
+def test_weights_lie_in_the_same_order_as_images() -> None:
+    for policy_class in (NatureCnnPolicy, ImpalaCnnPolicy):
+        policy = policy_class(SPACE, spaces.Discrete(3), lambda _: 1e-3)
+        convs = [layer for layer in policy.modules() if isinstance(layer, nn.Conv2d)]
+        assert len(convs) >= 3
+        assert all(conv.weight.is_contiguous(memory_format=th.channels_last) for conv in convs)
+
+
+@pytest.mark.parametrize(("size", "used"), [(64, 60), (84, 84), (36, 36), (50, 44)])
+def test_pixels_that_reach_no_feature_are_left_out(size: int, used: int) -> None:
+    space = spaces.Box(0, 255, (3, size, size), np.uint8)
+    network, plain = NatureCnn(space, 32, white=255.0), NatureCNN(space, 32)
+    plain.load_state_dict(network.state_dict())
+    assert (network.height, network.width) == (used, used)
+    image = th.rand(1, 3, size, size, requires_grad=True)
+    plain(image).sum().backward()
+    reached = image.grad[0].abs().sum(0) > 0  # type: ignore[index]
+    assert reached[used - 1].any()
+    assert reached[:, used - 1].any()
+    assert not reached[used:].any()
+    assert not reached[:, used:].any()
+
+
 @pytest.mark.parametrize("extractor", [ImpalaCnn, NatureCnn])
 def test_products_of_sixteen_bits(extractor: Any) -> None:
     """Features and gradients are near those of 32 bits, and of their type; the layers' own are of 16."""
