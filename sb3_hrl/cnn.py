@@ -224,9 +224,6 @@ class NatureCnnPolicy(ActorCriticCnnPolicy):
         for module in self.modules():
             if isinstance(module, ImpalaCnn):
                 module.reset_parameters()
-            if isinstance(module, NatureCnn | ImpalaCnn):
-                # Else every layer would reorder its weights for every portion.
-                module.to(memory_format=th.channels_last)  # type: ignore[call-overload]  # missing in torch's stubs
 
     def extract_features(self, obs: Any, features_extractor: BaseFeaturesExtractor | None = None) -> Any:
         if self.normalize_images or not self.share_features_extractor:
