@@ -102,6 +102,30 @@ class Engine:
     @property
     def n_threads(self) -> int: ...
 
+class ImageNetwork:
+    def __init__(
+        self,
+        convolutions: collections.abc.Sequence[
+            tuple[
+                typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
+                typing.Annotated[numpy.typing.ArrayLike, numpy.float32],
+                typing.SupportsInt | typing.SupportsIndex,
+                typing.SupportsInt | typing.SupportsIndex,
+            ]
+        ],
+        connection: tuple[
+            typing.Annotated[numpy.typing.ArrayLike, numpy.float32], typing.Annotated[numpy.typing.ArrayLike, numpy.float32]
+        ],
+        image: tuple[
+            typing.SupportsInt | typing.SupportsIndex,
+            typing.SupportsInt | typing.SupportsIndex,
+            typing.SupportsInt | typing.SupportsIndex,
+        ],
+        white: typing.SupportsFloat | typing.SupportsIndex,
+        n_threads: typing.SupportsInt | typing.SupportsIndex,
+    ) -> None: ...
+    def features(self, pixels: numpy.typing.NDArray[numpy.uint8]) -> numpy.typing.NDArray[numpy.float32]: ...
+
 class InfoSpec:
     def __init__(self, is_array: bool, index: typing.SupportsInt | typing.SupportsIndex) -> None: ...
 

@@ -23,6 +23,7 @@ from stable_baselines3.common.type_aliases import Schedule
 from torch import nn
 from torch.nn import functional as F
 
+from sb3_hrl.native_images import NativeFeatures
 from sb3_hrl.portions import apply_in_portions
 
 
@@ -37,10 +38,15 @@ class NatureCnn(NatureCNN):
     :param precision: of the layers' products, ``float32`` or ``bfloat16``
     """
 
-    # Images that go through the layers together. More of them are slower: their memory is asked of the system every time.
+    # Images that go through the layers together when there is something to learn. More of them are slower: their memory is
+    # asked of the system every time.
     portion = 64
+    # When there is not: few, so that there are some for each thread.
+    acting_portion = 8
     # Portions at a time; None for as many as torch has threads.
     n_threads: int | None = None
+    # What computes while a rollout is collected, if that is possible (``native_forward``).
+    native: NativeFeatures | None = None
 
     def __init__(
         self,
@@ -60,9 +66,14 @@ class NatureCnn(NatureCNN):
         self.height, self.width = (_used_size(self.cnn, size) for size in observation_space.shape[1:])
 
     def forward(self, observations: th.Tensor) -> th.Tensor:
-        with _autocast(observations, self.halves):
-            features = self.linear(_convolve_in_portions(self, self.cnn, observations))
-        return features.float() if self.halves else features
+        if self.native is not None and th.is_grad_enabled():
+            self.native = NativeFeatures()  # something is about to be learned
+        elif self.native is not None and not self.halves:
+            n_threads = self.n_threads or th.get_num_threads()
+            features = self.native.compute(self.cnn, self.linear, observations, self.white, n_threads)
+            if features is not None:
+                return features
+        return _extract(self, self.cnn, self.linear[0], observations)
 
     def convolve(self, pixels: th.Tensor) -> th.Tensor:
         """From pixels to flat features, before the last layer."""
@@ -85,6 +96,7 @@ class ImpalaCnn(BaseFeaturesExtractor):
     """
 
     portion = NatureCnn.portion
+    acting_portion = NatureCnn.acting_portion
     n_threads: int | None = None
 
     def __init__(
@@ -116,9 +128,7 @@ class ImpalaCnn(BaseFeaturesExtractor):
                 nn.init.zeros_(layer.bias)
 
     def forward(self, observations: th.Tensor) -> th.Tensor:
-        with _autocast(observations, self.halves):
-            features = F.relu(self.linear(_convolve_in_portions(self, self.sections, observations)))
-        return features.float() if self.halves else features
+        return _extract(self, self.sections, self.linear, observations)
 
     def convolve(self, pixels: th.Tensor) -> th.Tensor:
         """From pixels to flat features, before the last layer."""
@@ -167,19 +177,82 @@ def _used_size(layers: Iterable[nn.Module], size: int) -> int:
     return size
 
 
-def _convolve_in_portions(network: NatureCnn | ImpalaCnn, layers: nn.Module, images: th.Tensor) -> th.Tensor:
+def _extract(network: NatureCnn | ImpalaCnn, layers: nn.Module, linear: nn.Module, images: th.Tensor) -> th.Tensor:
+    """
+    :param network: whose features
+    :param layers: those of ``network.convolve``
+    :param linear: the one after them
+    :param images: [B, C, H, W]
+    :return: [B, features_dim]
+    """
+    assert isinstance(linear, nn.Linear)
+
     def convolve(portion: th.Tensor) -> th.Tensor:
         with _autocast(portion, network.halves):
             return network.convolve(portion)
 
-    return apply_in_portions(convolve, layers.parameters(), images, network.portion, network.n_threads)
+    def connect(flat: th.Tensor) -> th.Tensor:
+        with _autocast(flat, network.halves):
+            return F.relu_(_multiply(linear, flat, network.halves))
+
+    if not th.is_grad_enabled():
+        both = apply_in_portions(lambda x: connect(convolve(x)), (), images, network.acting_portion, network.n_threads)
+        return both.float() if network.halves else both
+    flat = apply_in_portions(convolve, layers.parameters(), images, network.portion, network.n_threads)
+    features = apply_in_portions(connect, linear.parameters(), flat, 4 * network.portion, network.n_threads)
+    return features.float() if network.halves else features
+
+
+def _multiply(linear: nn.Linear, x: th.Tensor, halves: bool) -> th.Tensor:
+    """
+    The layer's answer. Torch has matrices of 32 bits multiplied by MKL, which leaves half of an AMD processor's vectors
+    unused, and convolutions by oneDNN, which does not: so rows, if there are many, count as pixels of 16 images, and the
+    weights as filters of one pixel.
+    """
+    n_rows = len(x)
+    if halves or x.dtype != th.float32 or x.device.type != "cpu" or n_rows < 64 or n_rows % 16 != 0:
+        return linear(x)
+    images = x.view(16, 1, n_rows // 16, -1).permute(0, 3, 1, 2)
+    answer = F.conv2d(images, linear.weight[:, :, None, None], linear.bias)
+    return answer.permute(0, 2, 3, 1).reshape(n_rows, -1)
+
+
+class _FirstLayer(th.autograd.Function):
+    """A convolution of bytes, which keeps them for the gradient of its weights: they are a fourth of the numbers."""
+
+    @staticmethod
+    def forward(ctx: Any, pixels: th.Tensor, weight: th.Tensor, bias: th.Tensor, *geometry: Any) -> th.Tensor:
+        ctx.save_for_backward(pixels, weight)
+        ctx.geometry = geometry
+        return F.conv2d(pixels.to(weight.dtype), weight, bias, *geometry)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: th.Tensor) -> tuple[th.Tensor | None, ...]:
+        pixels, weight = ctx.saved_tensors
+        stride, padding = ctx.geometry
+        _, of_weight, of_bias = th.ops.aten.convolution_backward(
+            gradients[0],
+            pixels.to(weight.dtype),
+            weight,
+            [len(weight)],
+            stride,
+            padding,
+            (1, 1),
+            False,
+            (0, 0),
+            1,
+            (False, *ctx.needs_input_grad[1:3]),
+        )
+        return None, of_weight, of_bias, None, None
 
 
 def _first_layer(conv: nn.Module, pixels: th.Tensor, white: float, halves: bool) -> th.Tensor:
     """The layer's answer to ``pixels / white``. Bytes are exact in either type."""
     assert isinstance(conv, nn.Conv2d)
-    x = pixels.to(th.bfloat16 if halves else conv.weight.dtype)
-    return F.conv2d(x, conv.weight / white, conv.bias, conv.stride, conv.padding)
+    assert conv.bias is not None
+    dtype = th.bfloat16 if halves else conv.weight.dtype
+    weight, bias = (conv.weight / white).to(dtype), conv.bias.to(dtype)
+    return _FirstLayer.apply(pixels, weight, bias, conv.stride, conv.padding)
 
 
 def _read_precision(precision: str) -> bool:

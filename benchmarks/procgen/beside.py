@@ -2,10 +2,11 @@
 Two trainings on Procgen side by side, at equal steps and at equal wall clock.
 
     python -m benchmarks.procgen.beside benchmarks/results/procgen_score_hppo_fruitbot.json \\
-        benchmarks/results/procgen_score_impala_fruitbot.json
+        benchmarks/results/procgen_score_impala_fruitbot.json [--first-rate STEPS_PER_SECOND]
 
 The files are those of ``benchmarks.procgen.score``. The second's share of the first is that of what it has gained since the
-beginning, where returns may be negative. Seconds are comparable if both had the same part of the same machine.
+beginning, where returns may be negative. Seconds are comparable if both had the same part of the same machine; if the first
+ran elsewhere, give its rate on the second's.
 """
 
 import argparse
@@ -63,8 +64,12 @@ def main() -> None:
     """Compare."""
     parser = argparse.ArgumentParser(description="two trainings on Procgen side by side")
     parser.add_argument("files", nargs=2, type=Path, metavar="FILE")
-    first, second = (json.loads(file.read_text()) for file in parser.parse_args().files)
+    parser.add_argument("--first-rate", type=float, default=None, metavar="STEPS_PER_SECOND")
+    args = parser.parse_args()
+    first, second = (json.loads(file.read_text()) for file in args.files)
     here_curve, there_curve = ([Point(**point) for point in report["curve"]] for report in (first, second))
+    if args.first_rate is not None:
+        here_curve = [point._replace(seconds=point.n_timesteps / args.first_rate) for point in here_curve]
     for key, unit, title in (("n_timesteps", 1e3, "thousand steps"), ("seconds", 60.0, "minutes")):
         table = Table(title, first["algo"], second["algo"], "share of the gain", title=f"{first['game']}, easy, all levels")
         for mark, here, there, share in compare(here_curve, there_curve, key):

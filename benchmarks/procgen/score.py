@@ -1,14 +1,17 @@
 """
 Scores on Procgen beside those of OpenAI's own runs of PPO.
 
-    python -m benchmarks.procgen.score fruitbot [--algo hppo|impala] [--n-timesteps 1e6] [--seed 0] [--precision bfloat16]
-        [--folder DIR] [--json FILE]
+    python -m benchmarks.procgen.score fruitbot [--algo hppo|impala] [--n-timesteps 1e6] [--minutes 75] [--seed 0]
+        [--precision bfloat16] [--folder DIR] [--json FILE]
 
 Trains ``hppo`` or ``impala`` with its hyperparameters for the game (``sb3_hrl/hyperparams``), on all levels in mode easy,
 and compares the mean return of the last hundred training episodes, averaged over the ten updates of PPO before each mark, with
 the same figure of OpenAI's three runs (train-procgen, ``results/easy-all-run*``, procgen 0.9.2). This takes an hour or more:
 with a folder, a run that was ended, by whatever, goes on where its last checkpoint is when the same command is given again.
-``python -m benchmarks.procgen.beside FILE FILE`` sets two of the files side by side, by steps and by wall clock.
+``python -m benchmarks.procgen.beside FILE FILE`` sets two of the files side by side, by steps and by time.
+
+Time is the processor's: on one core (``taskset -c 0``) that is the clock on the wall if the core does nothing else, and much
+the same number if it does. ``--minutes`` ends a run before ``--n-timesteps``, up to which the learning rate falls.
 """
 
 import argparse
@@ -56,11 +59,12 @@ class Curve(BaseCallback):
     Notes a point after every rollout.
 
     :param path: a file of the points, one a line, or None; what it holds up to the model's step is kept
+    :param minutes: of processor time, after which training ends
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, minutes: float) -> None:
         super().__init__()
-        self.path = path
+        self.path, self.minutes = path, minutes
         self.points: list[Point] = []
         self._begin = 0.0
 
@@ -69,14 +73,14 @@ class Curve(BaseCallback):
             points = [Point(*json.loads(line)) for line in self.path.read_text().splitlines()]
             self.points = [point for point in points if point.n_timesteps <= self.model.num_timesteps]
             self.path.write_text("".join(f"{json.dumps(point)}\n" for point in self.points))
-        self._begin = time.perf_counter() - (self.points[-1].seconds if self.points else 0.0)
+        self._begin = time.process_time() - (self.points[-1].seconds if self.points else 0.0)
 
     def _on_step(self) -> bool:
-        return True
+        return not self.points or self.points[-1].seconds < 60 * self.minutes
 
     def _on_rollout_end(self) -> None:
         returns = [episode["r"] for episode in self.model.ep_info_buffer or ()]
-        self.points.append(Point(self.num_timesteps, time.perf_counter() - self._begin, float(safe_mean(returns))))
+        self.points.append(Point(self.num_timesteps, time.process_time() - self._begin, float(safe_mean(returns))))
         if self.path is not None:
             with self.path.open("a") as file:
                 file.write(f"{json.dumps(self.points[-1])}\n")
@@ -128,13 +132,14 @@ def main() -> None:
     parser.add_argument("game", choices=GAMES)
     parser.add_argument("--algo", choices=["hppo", "impala"], default="hppo")
     parser.add_argument("--n-timesteps", type=float, default=1e6)
+    parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--folder", type=Path, default=None, metavar="DIR")
     parser.add_argument("--json", default=None, metavar="FILE")
     args = parser.parse_args()
     model = make_model(args.algo, args.game, args.seed, args.precision, args.folder)
-    curve = Curve(args.folder and args.folder / "curve.jsonl")
+    curve = Curve(args.folder and args.folder / "curve.jsonl", args.minutes)
     callbacks: list[BaseCallback] = [curve]
     if args.folder is not None:
         args.folder.mkdir(parents=True, exist_ok=True)

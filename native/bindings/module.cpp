@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "engine.hpp"
+#include "images.hpp"
 #include "muscles.hpp"
 #include "rollout.hpp"
 #include "sb3_hrl/build_info.hpp"
@@ -46,6 +47,7 @@ PYBIND11_MODULE(_native, module) {
            py::call_guard<py::gil_scoped_release>());
 
   sb3_hrl::bind_engine(module);
+  sb3_hrl::bind_images(module);
   sb3_hrl::bind_muscles(module);
   sb3_hrl::bind_rollout(module);
 }

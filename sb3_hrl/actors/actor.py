@@ -29,6 +29,7 @@ from stable_baselines3.common.vec_env import (
 from sb3_hrl.actors.trajectory import ActorState, read_obs
 from sb3_hrl.checkpoint import tree
 from sb3_hrl.checkpoint.env_state import begins_anew, get_env_state, set_env_state
+from sb3_hrl.rollout.native_forward import native_forward
 from sb3_hrl.wrappers import ActionHold
 
 HOLD = "hold"
@@ -309,7 +310,9 @@ class Actor:
             recorder = _Recorder(self.env, task.arrays, sink)
             recorder.write_obs("obs", 0, self._last_obs)
             task.arrays["episode_starts"][0] = self._last_episode_starts
-            if not self.collect_rollouts(self.env, recorder, recorder, self._spec.n_steps):
+            with native_forward(self.policy):
+                is_going_on = self.collect_rollouts(self.env, recorder, recorder, self._spec.n_steps)
+            if not is_going_on:
                 break
             state = self._get_state(task.sequence + 1) if task.wants_state else None
             seconds = time.perf_counter() - start

@@ -13,6 +13,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from sb3_hrl.actors.pool import ActorPool
 from sb3_hrl.actors.rollout import collect_from_actors
 from sb3_hrl.actors.vec_env import actor_env, make_actor_env
+from sb3_hrl.cnn import ImpalaCnn, NatureCnn
 from sb3_hrl.rollout.algorithm import TimeAwareAlgorithm
 from sb3_hrl.rollout.time_aware import TimeAwareRolloutBuffer
 
@@ -56,18 +57,24 @@ class ActorAlgorithm(TimeAwareAlgorithm):
 
     def learn(self: SelfActorAlgorithm, *args: Any, **kwargs: Any) -> SelfActorAlgorithm:
         n_threads = th.get_num_threads()
-        extractor: Any = self.policy.features_extractor
-        n_portions = getattr(extractor, "n_threads", None)
-        if self.n_actors and self.n_slots > 1:
+        extractors = [module for module in self.policy.modules() if isinstance(module, NatureCnn | ImpalaCnn)]
+        n_portions = [extractor.n_threads for extractor in extractors]
+        n_left = n_threads
+        if extractors and self.device.type == "cpu":
+            n_left = 1  # portions of images have the threads
+        elif self.n_actors and self.n_slots > 1:
             # Actors that collect meanwhile need cores, too: threads that wait for each other on too few are far slower.
-            n_free = len(os.sched_getaffinity(0)) - self.n_actors
-            th.set_num_threads(max(1, min(n_threads, n_free)))
+            n_left = max(1, min(n_threads, len(os.sched_getaffinity(0)) - self.n_actors))
+        if n_left < n_threads:
             self.n_threads_wanted = n_threads
-            extractor.n_threads = n_threads  # portions of images wait for nobody
+            th.set_num_threads(n_left)
+            for extractor in extractors:
+                extractor.n_threads = extractor.n_threads or n_threads
         try:
             return super().learn(*args, **kwargs)
         finally:
-            extractor.n_threads = n_portions
+            for extractor, n in zip(extractors, n_portions, strict=True):
+                extractor.n_threads = n
             th.set_num_threads(n_threads)
             self.n_threads_wanted = None
             if self._pool is not None:

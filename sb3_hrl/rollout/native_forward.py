@@ -1,7 +1,8 @@
 """
-Lock-step without the interpreter between a policy's layers: SB3's loop asks the native module, and gets SB3's own numbers.
+Lock-step without the interpreter between a policy's layers: SB3's loop asks the native module.
 
-The slow twin is ``ActorCriticPolicy.forward``; both are equal bit for bit.
+The slow twin is ``ActorCriticPolicy.forward``. For SB3's MlpPolicy both are equal bit for bit; the features of ``NatureCnn``
+are equal up to rounding (``sb3_hrl.native_images``).
 """
 
 from collections.abc import Iterator
@@ -14,25 +15,30 @@ from stable_baselines3.common.distributions import DiagGaussianDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from torch.distributions import normal
 
+from sb3_hrl.cnn import NatureCnn
+from sb3_hrl.native_images import NativeFeatures
 from sb3_hrl.rollout.native_rollout import native_policy, why_policy_is_not_native
 
 
 @contextmanager
 def native_forward(policy: BasePolicy) -> Iterator[None]:
     """
-    Meanwhile SB3's MlpPolicy with Gaussian actions, on the CPU, computes natively. Its parameters may change; after the first
-    question its modules and hooks must not.
+    Meanwhile SB3's MlpPolicy with Gaussian actions, and ``NatureCnn``, compute natively on the CPU. Parameters may change;
+    after the first question modules and hooks of an MlpPolicy must not.
 
     :param policy: any policy; one of another kind stays as it is
     """
-    if not _is_native(policy):
-        yield
-        return
-    assert isinstance(policy, ActorCriticPolicy)
-    policy.forward = _NativeForward(policy)  # type: ignore[method-assign]
+    extractors = [module for module in policy.modules() if isinstance(module, NatureCnn)]
+    for extractor in extractors:
+        extractor.native = NativeFeatures()
+    if _is_native(policy):
+        assert isinstance(policy, ActorCriticPolicy)
+        policy.forward = _NativeForward(policy)  # type: ignore[method-assign]
     try:
         yield
     finally:
+        for extractor in extractors:
+            extractor.native = None
         vars(policy).pop("forward", None)
 
 

@@ -1,5 +1,6 @@
 """Images stay bytes with the channels last; the numbers are those of the plain way, up to rounding."""
 
+import copy
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -8,14 +9,16 @@ import pytest
 import torch as th
 from gymnasium import spaces
 from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import ActorCriticCnnPolicy
 from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 from torch import nn
 from torch.nn import functional as F
 
-from sb3_hrl.cnn import ImpalaCnn, ImpalaCnnPolicy, NatureCnn, NatureCnnPolicy
+from sb3_hrl.cnn import ImpalaCnn, ImpalaCnnPolicy, NatureCnn, NatureCnnPolicy, _multiply
 from sb3_hrl.hppo import HPPO
+from sb3_hrl.portions import apply_in_portions
 from sb3_hrl.rollout import ImageRolloutBuffer, TimeAwareRolloutBuffer
 from tests.envs import ImageEnv
 
@@ -85,9 +88,10 @@ def test_the_number_of_threads_changes_no_bit(extractor: Any, precision: str) ->
     for n_threads in (1, 2, 3, 2):
         network.n_threads = n_threads
         features = network(images)
-        results.append({"features": features.detach(), **_gradients(network, features)})
         with th.no_grad():
-            assert th.equal(network(images), features)
+            acting = network(images)
+        assert _distance(acting, features.detach()) < (2**-6 if precision == "bfloat16" else 1e-6)
+        results.append({"features": features.detach(), "acting": acting, **_gradients(network, features)})
     for result in results[1:]:
         assert all(th.equal(value, results[0][name]) for name, value in result.items())
     network.portion = 35  # other portions have other last bits
@@ -102,11 +106,53 @@ def test_acting_builds_no_graph_and_frozen_layers_get_no_gradient() -> None:
     assert graphs == [True, True]  # two portions
     with th.no_grad():
         assert not network(images).requires_grad
-    assert graphs[2:] == [False, False]
-    network.cnn[0].requires_grad_(False)
-    network(images).sum().backward()
-    assert network.cnn[0].weight.grad is None
-    assert network.cnn[2].weight.grad is not None
+    assert graphs[2:] == [False] * 9
+    network.portion = 16  # the last layer goes in portions, too
+    for frozen in (network.cnn[0], network.linear[0]):
+        frozen.requires_grad_(False)
+        network.zero_grad()
+        network(images).sum().backward()
+        assert network.cnn[0].weight.grad is None
+        assert network.cnn[2].weight.grad is not None
+        assert (network.linear[0].weight.grad is None) == (frozen is network.linear[0])
+
+
+@pytest.mark.parametrize("n_rows", [48, 64, 70, 256])
+def test_the_last_layer_s_products(n_rows: int) -> None:
+    """Many rows go another way, as pixels of images; their number need not fit."""
+    th.manual_seed(0)
+    linear, x = nn.Linear(40, 24), th.randn(n_rows, 40, requires_grad=True)
+    answer = _multiply(linear, x, halves=False)
+    weights = th.randn(answer.shape)
+    found = [answer, *th.autograd.grad(answer, (x, *linear.parameters()), weights)]
+    plain, rows = copy.deepcopy(linear).double(), x.detach().double().requires_grad_()
+    expected = [plain(rows), *th.autograd.grad(plain(rows), (rows, *plain.parameters()), weights.double())]
+    for left, right in zip(found, expected, strict=True):
+        assert left.is_contiguous()
+        assert _distance(left.detach(), right.detach()) < 1e-6
+        assert _distance(left.detach(), right.detach().flip(0)) > 0.1
+
+
+def test_portions_give_the_batch_its_gradient() -> None:
+    layer, x = nn.Linear(3, 2).double(), th.rand(7, 3, dtype=th.float64, requires_grad=True)
+    expected = th.autograd.grad(layer(x).pow(3).sum(), (x, *layer.parameters()))
+    for n_threads in (1, 2):
+        rows = apply_in_portions(layer, layer.parameters(), x, 2, n_threads)
+        found = th.autograd.grad(rows.pow(3).sum(), (x, *layer.parameters()))
+        assert all(th.allclose(left, right, rtol=1e-12) for left, right in zip(found, expected, strict=True))
+        assert not th.allclose(found[0], found[0].roll(2, 0))  # each portion's rows lie in their place
+
+
+def test_an_error_in_a_portion_comes_out() -> None:
+    def fail(portion: th.Tensor) -> th.Tensor:
+        if portion[0, 0] == 4:
+            raise RuntimeError("portion 2")
+        return portion
+
+    batch = th.arange(8.0).reshape(8, 1)
+    for n_threads in (1, 2):
+        with pytest.raises(RuntimeError, match="portion 2"):
+            apply_in_portions(fail, (), batch, 2, n_threads)
 
 
 def test_threads_of_portions_leave_torch_s_as_they_are() -> None:
@@ -309,6 +355,30 @@ def test_impala_s_network_begins_with_glorot_s_weights() -> None:
         assert policy.predict_values(images).abs().max() < 1
         assert orthogonal.predict_values(images).abs().max() > 2
         assert policy.action_net(policy.extract_features(images)).std() < 0.05  # SB3's small last layer is still there
+
+
+def test_training_leaves_torch_one_thread_and_gives_the_others_back() -> None:
+    """Portions have the threads; those of torch's own would wait in a loop on the environments' cores."""
+    before = th.get_num_threads()
+    model = HPPO("NatureCnnPolicy", _venv(), **KWARGS)
+    seen: list[tuple[int, int | None]] = []
+
+    class Look(BaseCallback):
+        def _on_step(self) -> bool:
+            extractor = self.model.policy.features_extractor
+            seen.append((th.get_num_threads(), getattr(extractor, "n_threads", None)))
+            return True
+
+    th.set_num_threads(2)
+    try:
+        model.learn(32, Look())
+        HPPO("CnnPolicy", _venv(), **KWARGS).learn(32, Look())
+    finally:
+        n_after = th.get_num_threads()
+        th.set_num_threads(before)
+    assert n_after == 2
+    assert seen == [(1, 2)] * 16 + [(2, None)] * 16
+    assert model.policy.features_extractor.n_threads is None
 
 
 def test_with_sb3_s_cnn_hppo_is_ppo_bit_for_bit() -> None:

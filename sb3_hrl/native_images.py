@@ -1,0 +1,93 @@
+"""
+Features of images for acting, by the native module: without gradients, without the interpreter between the layers, with the
+weights in oneDNN's order.
+
+The slow twin is the extractor's own ``forward``; both agree up to rounding.
+"""
+
+import os
+from typing import Any
+
+import numpy as np
+import torch as th
+from torch import nn
+
+from sb3_hrl import native
+
+
+class NativeFeatures:
+    """
+    Answers for a network of convolutions, each followed by ReLU, and one layer more, as long as nobody looks into it.
+
+    The native module has the weights until torch says that a parameter has changed. Optimisers in their fused form don't let
+    torch know: whoever has this must drop it when the network learns. A copy or a pickle of it is None.
+    """
+
+    def __init__(self) -> None:
+        self._layers: list[nn.Module] = []
+        self._state: Any = None
+        self._network: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
+
+    def compute(
+        self, layers: nn.Sequential, connection: nn.Sequential, images: th.Tensor, white: float, n_threads: int
+    ) -> th.Tensor | None:
+        """
+        :param layers: convolutions without padding, each followed by ReLU, then Flatten
+        :param connection: Linear, then ReLU
+        :param images: bytes [B, C, H, W]
+        :param white: what a white pixel is
+        :param n_threads: that share the images
+        :return: features [B, n_features]; None if that is not possible here
+        """
+        pixels = images.permute(0, 2, 3, 1)
+        if images.dtype != th.uint8 or images.device.type != "cpu" or not pixels.is_contiguous():
+            return None
+        now = [*layers, *connection]
+        parameters = [parameter for layer in now for parameter in layer._parameters.values() if parameter is not None]
+        geometry = tuple(pixels.shape[1:]), white, n_threads, os.getpid()
+        state = (*geometry, *((parameter.data_ptr(), parameter._version) for parameter in parameters))
+        if (state, now) != (self._state, self._layers):
+            self._state, self._layers = state, now
+            self._network = _make_network(layers, connection, *geometry[:3])
+        if self._network is None or _is_watched(layers) or _is_watched(connection):
+            return None
+        return th.from_numpy(self._network.features(pixels.numpy()))
+
+
+def _is_watched(layers: nn.Sequential) -> bool:
+    """Whether somebody has hooks on a layer, which must see what passes."""
+    return any(layer._forward_hooks or layer._forward_pre_hooks for layer in (layers, *layers))
+
+
+def _make_network(
+    layers: nn.Sequential, connection: nn.Sequential, image: tuple[int, ...], white: float, n_threads: int
+) -> Any:
+    """The native network, or None for layers that it does not know."""
+    *pairs, flatten = layers
+    convs, relus = pairs[::2], pairs[1::2]
+    is_known = (
+        [type(layer) for layer in connection] == [nn.Linear, nn.ReLU]
+        and type(flatten) is nn.Flatten
+        and all(type(relu) is nn.ReLU for relu in relus)
+        and len(relus) == len(convs) > 0
+        and all(type(conv) is nn.Conv2d and _is_plain(conv) for conv in convs)
+    )
+    parameters = [*layers.parameters(), *connection.parameters()]
+    if not is_known or any(parameter.dtype != th.float32 or parameter.device.type != "cpu" for parameter in parameters):
+        return None
+    convolutions = [(*_arrays(conv), *conv.stride) for conv in convs]  # type: ignore[misc]
+    return native.load().ImageNetwork(convolutions, _arrays(connection[0]), image, white, n_threads)
+
+
+def _is_plain(conv: nn.Conv2d) -> bool:
+    return (conv.padding, conv.dilation, conv.groups) == ((0, 0), (1, 1), 1) and conv.bias is not None
+
+
+def _arrays(layer: nn.Module) -> tuple[np.ndarray, np.ndarray]:
+    """Weight and bias, as they are."""
+    assert isinstance(layer, nn.Conv2d | nn.Linear)
+    assert layer.bias is not None
+    return layer.weight.detach().contiguous().numpy(), layer.bias.detach().contiguous().numpy()
