@@ -5,9 +5,10 @@ How fast training on Procgen is: SB3's PPO as it comes, and ours, side by side.
         [--json FILE]
 
 Every contestant runs whole iterations, a rollout and the learning from it, in turn with the others, so that whatever else the
-machine does meets all of them. Rates are medians. Between the rounds two matrices are multiplied: the share is what a
-contestant's convolutions and matrix products alone (counted by torch) make of that rate. Memory is the largest of the process,
-so that it says something with one contestant only.
+machine does meets all of them. Rates are medians. Between the rounds two matrices are multiplied, once as torch does it (by
+MKL, which leaves half of an AMD processor's vectors unused) and once as a convolution of single pixels (by oneDNN): the shares
+are what a contestant's convolutions and matrix products alone (counted by torch) make of these rates. Memory is the largest of
+the process, so that it says something with one contestant only.
 
 SB3's documented way, ``ProcgenEnv`` of the package procgen, cannot work: its spaces are gym's. Its PPO therefore gets our
 environments, singly in a DummyVecEnv (``sb3_dummy``) or as a batch (``sb3_batch``), and does the rest itself. Those with
@@ -53,6 +54,8 @@ from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv, procgen
 EASY = {"distribution_mode": "easy"}
 # Iterations with actors: the first ones find trajectories that were collected while nobody learned.
 N_UNCOUNTED, N_COUNTED = 3, 3
+# How matrices are multiplied, and what the table calls it.
+PEAKS = {"mm": "torch.mm", "convolution": "oneDNN's product"}
 POLICIES = {"nature": "NatureCnnPolicy", "impala": "ImpalaCnnPolicy"}
 
 
@@ -257,15 +260,20 @@ def flop_per_step(setting: Setting, n_forward: int, n_train: int) -> float:
     return n_forward * forward.get_total_flops() + n_train * both.get_total_flops()
 
 
-def multiply(size: int = 1024) -> float:
+def multiply(way: str, size: int = 1024) -> float:
     """
+    :param way: a key of ``PEAKS``
     :param size: of two matrices
     :return: floating-point operations per second of their product
     """
-    left, right = th.rand(size, size), th.rand(size, size)
+    left, right = th.rand(16, size, 1, size // 16), th.rand(size, size, 1, 1)
+    rows = left.movedim(1, -1).reshape(size, size)
+    left = left.contiguous(memory_format=th.channels_last)
+    product = {"mm": lambda: rows @ right.view(size, size), "convolution": lambda: F.conv2d(left, right)}[way]
+    product()
     begin = time.perf_counter()
     for _ in range(10):
-        left @ right
+        product()
     return 10 * 2 * size**3 / (time.perf_counter() - begin)
 
 
@@ -279,9 +287,10 @@ def measure(setting: Setting, names: list[str], n_rounds: int, n_warmup: int, js
     """
     contestants = {name: CONTESTANTS[name](setting) for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in names}
-    peaks: list[float] = []
+    products: dict[str, list[float]] = {way: [] for way in PEAKS}
     for n_round in track(range(n_warmup + n_rounds), description="rounds", transient=True):
-        peaks.append(multiply())
+        for way, found in products.items():
+            found.append(multiply(way))
         for name, contestant in contestants.items():
             begin = time.perf_counter()
             own_seconds = contestant.run()
@@ -289,19 +298,23 @@ def measure(setting: Setting, names: list[str], n_rounds: int, n_warmup: int, js
                 seconds[name].append(own_seconds if isinstance(own_seconds, float) else time.perf_counter() - begin)
     for contestant in contestants.values():
         contestant.close()
-    peak = statistics.median(peaks)
+    peaks = {way: statistics.median(found) for way, found in products.items()}
     rates = {name: setting.n_total / statistics.median(times) for name, times in seconds.items()}
-    shares = {name: rate * flop_per_step(setting, *PASSES[name](setting)) / peak for name, rate in rates.items()}
+    flops = {name: rate * flop_per_step(setting, *PASSES[name](setting)) for name, rate in rates.items()}
+    shares = {way: {name: flop / peak for name, flop in flops.items()} for way, peak in peaks.items()}
     gigabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     sizes = f"{setting.n_envs} x {setting.n_steps}, {setting.n_epochs} epochs of {setting.batch_size}"
     title = f"{setting.game}, {setting.network}, {sizes}"
-    table = Table("contestant", "steps/s", f"against {names[0]}", "share of the peak", title=title)
+    table = Table(
+        "contestant", "steps/s", f"against {names[0]}", *(f"share of {text}" for text in PEAKS.values()), title=title
+    )
     for name, rate in rates.items():
-        table.add_row(name, f"{rate:,.0f}", f"{rate / rates[names[0]]:.2f}", f"{shares[name]:.0%}")
-    console = Console(width=100)
+        table.add_row(name, f"{rate:,.0f}", f"{rate / rates[names[0]]:.2f}", *(f"{shares[way][name]:.0%}" for way in PEAKS))
+    console = Console(width=110)
     console.print(table)
-    console.print(f"matrix products: {peak / 1e9:.0f} GFLOP/s with {th.get_num_threads()} threads; memory: {gigabytes:.1f} GB")
-    report = {"sps": rates, "share_of_peak": shares, "peak_flops": peak, "gigabytes": gigabytes, "seconds": seconds}
+    measured = ", ".join(f"{peaks[way] / 1e9:.0f} GFLOP/s by {text}" for way, text in PEAKS.items())
+    console.print(f"matrix products: {measured}, with {th.get_num_threads()} threads; memory: {gigabytes:.1f} GB")
+    report = {"sps": rates, "share_of_peak": shares, "peak_flops": peaks, "gigabytes": gigabytes, "seconds": seconds}
     write_report(json_file, report | {"settings": setting._asdict()})
 
 

@@ -60,7 +60,8 @@ struct ImageNetwork::Layers {
     Sizes strides;
   };
 
-  Layers(const ImageSize& size_of_image, int n_threads) : image(size_of_image), pool(n_threads - 1, ThreadPool::Caller::works) {}
+  Layers(const ImageSize& size_of_image, int n_threads)
+      : image(size_of_image), pool(n_threads - 1, ThreadPool::Caller::works) {}
 
   // From pixels [n, height, width, n_channels] to features [n, n_features].
   void run(const std::uint8_t* pixels, std::size_t n, float* features) const;
@@ -110,9 +111,9 @@ ImageNetwork::ImageNetwork(const std::vector<ConvolutionSpec>& convolutions, con
     layers_->convolutions.push_back({reorder_convolution(weight, Sizes{0, 0}, strides, Sizes{1, 1}, 1, input),
                                      copy_of(spec.bias, {size(spec.n_out)}), strides});
   }
-  const at::Tensor weight = copy_of(connection.weight, {size(connection.n_out), size(n_channels), size(last_height), size(last_width)});
-  const at::Tensor channels_last = weight.permute({0, 2, 3, 1}).reshape({size(connection.n_out), -1});
-  layers_->weight = reorder_connection(channels_last, size(kPortion));
+  const Sizes flattened{size(connection.n_out), size(n_channels), size(last_height), size(last_width)};
+  const at::Tensor weight = copy_of(connection.weight, flattened).permute({0, 2, 3, 1}).reshape({size(connection.n_out), -1});
+  layers_->weight = reorder_connection(weight, size(kPortion));
   layers_->bias = copy_of(connection.bias, {size(connection.n_out)});
   layers_->n_features = connection.n_out;
 }
@@ -135,16 +136,18 @@ void ImageNetwork::run(const std::uint8_t* pixels, std::size_t n, float* feature
 void ImageNetwork::Layers::run(const std::uint8_t* pixels, std::size_t n, float* features) const {
   const c10::InferenceMode no_gradients;
   const OneTorchThread one;
-  const at::Tensor bytes =
-      at::from_blob(const_cast<std::uint8_t*>(pixels), {size(n), size(image.height), size(image.width), size(image.n_channels)}, at::kByte);
-  at::Tensor x = bytes.narrow(1, 0, size(used_height)).narrow(2, 0, size(used_width)).to(at::kFloat).permute({0, 3, 1, 2});
+  const std::string relu = "relu";
+  const Sizes image_sizes{size(n), size(image.height), size(image.width), size(image.n_channels)};
+  const at::Tensor bytes = at::from_blob(const_cast<std::uint8_t*>(pixels), image_sizes, at::kByte);
+  const at::Tensor used = bytes.narrow(1, 0, size(used_height)).narrow(2, 0, size(used_width));
+  at::Tensor x = used.to(at::kFloat).permute({0, 3, 1, 2});
   for (const Convolution& layer : convolutions) {
-    x = convolve(x, layer.weight, std::optional<at::Tensor>(layer.bias), Sizes{0, 0}, layer.strides, Sizes{1, 1}, 1, std::string("relu"),
-                 no_scalars(), std::optional<std::string>());
+    x = convolve(x, layer.weight, std::optional(layer.bias), Sizes{0, 0}, layer.strides, Sizes{1, 1}, 1, relu, no_scalars(),
+                 std::optional<std::string>());
   }
   const at::Tensor flat = x.permute({0, 2, 3, 1}).reshape({size(n), -1});
-  at::from_blob(features, {size(n), size(n_features)}, at::kFloat)
-      .copy_(connect(flat, weight, std::optional<at::Tensor>(bias), std::string("relu"), no_scalars(), std::optional<std::string>()));
+  const at::Tensor rows = connect(flat, weight, std::optional(bias), relu, no_scalars(), std::optional<std::string>());
+  at::from_blob(features, {size(n), size(n_features)}, at::kFloat).copy_(rows);
 }
 
 }  // namespace sb3_hrl
