@@ -10,6 +10,7 @@ With ``precision: bfloat16`` the layers multiply numbers of 16 bits and add in 3
 and the optimiser stay in 32, and so does all that follows the features. CPUs with AVX512-BF16 or AMX are faster so.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import wraps
 from typing import Any
@@ -23,7 +24,7 @@ from stable_baselines3.common.type_aliases import Schedule
 from torch import nn
 from torch.nn import functional as F
 
-from sb3_hrl.native_images import NativeFeatures
+from sb3_hrl.native_images import NativeFeatures, is_watched
 from sb3_hrl.portions import apply_in_portions
 
 
@@ -66,9 +67,7 @@ class NatureCnn(NatureCNN):
         self.height, self.width = (_used_size(self.cnn, size) for size in observation_space.shape[1:])
 
     def forward(self, observations: th.Tensor) -> th.Tensor:
-        if self.native is not None and th.is_grad_enabled():
-            self.native = NativeFeatures()  # something is about to be learned
-        elif self.native is not None and not self.halves:
+        if self.native is not None and not (th.is_grad_enabled() or self.halves):
             n_threads = self.n_threads or th.get_num_threads()
             features = self.native.compute(self.cnn, self.linear, observations, self.white, n_threads)
             if features is not None:
@@ -198,9 +197,17 @@ def _extract(network: NatureCnn | ImpalaCnn, layers: nn.Module, linear: nn.Modul
     if not th.is_grad_enabled():
         both = apply_in_portions(lambda x: connect(convolve(x)), (), images, network.acting_portion, network.n_threads)
         return both.float() if network.halves else both
-    flat = apply_in_portions(convolve, layers.parameters(), images, network.portion, network.n_threads)
-    features = apply_in_portions(connect, linear.parameters(), flat, 4 * network.portion, network.n_threads)
+    # Of a small minibatch, too, there is something for several threads.
+    n_rows, most = len(images), network.portion
+    size, last_size = min(most, max(16, _share(n_rows, 4))), min(4 * most, max(64, _share(n_rows, 2)))
+    flat = apply_in_portions(convolve, layers.parameters(), images, size, network.n_threads)
+    features = apply_in_portions(connect, linear.parameters(), flat, last_size, network.n_threads)
     return features.float() if network.halves else features
+
+
+def _share(n_rows: int, n_shares: int) -> int:
+    """A share of rows, in sixteens."""
+    return 16 * math.ceil(n_rows / n_shares / 16)
 
 
 def _multiply(linear: nn.Linear, x: th.Tensor, halves: bool) -> th.Tensor:
@@ -210,7 +217,8 @@ def _multiply(linear: nn.Linear, x: th.Tensor, halves: bool) -> th.Tensor:
     weights as filters of one pixel.
     """
     n_rows = len(x)
-    if halves or x.dtype != th.float32 or x.device.type != "cpu" or n_rows < 64 or n_rows % 16 != 0:
+    is_plain = type(linear) is nn.Linear and not is_watched(linear)
+    if halves or not is_plain or x.dtype != th.float32 or x.device.type != "cpu" or n_rows < 64 or n_rows % 16 != 0:
         return linear(x)
     images = x.view(16, 1, n_rows // 16, -1).permute(0, 3, 1, 2)
     answer = F.conv2d(images, linear.weight[:, :, None, None], linear.bias)
@@ -221,7 +229,7 @@ class _FirstLayer(th.autograd.Function):
     """A convolution of bytes, which keeps them for the gradient of its weights: they are a fourth of the numbers."""
 
     @staticmethod
-    def forward(ctx: Any, pixels: th.Tensor, weight: th.Tensor, bias: th.Tensor, *geometry: Any) -> th.Tensor:
+    def forward(ctx: Any, pixels: th.Tensor, weight: th.Tensor, bias: th.Tensor | None, *geometry: Any) -> th.Tensor:
         ctx.save_for_backward(pixels, weight)
         ctx.geometry = geometry
         return F.conv2d(pixels.to(weight.dtype), weight, bias, *geometry)
@@ -234,7 +242,7 @@ class _FirstLayer(th.autograd.Function):
             gradients[0],
             pixels.to(weight.dtype),
             weight,
-            [len(weight)],
+            [len(weight)] if ctx.needs_input_grad[2] else None,
             stride,
             padding,
             (1, 1),
@@ -249,10 +257,11 @@ class _FirstLayer(th.autograd.Function):
 def _first_layer(conv: nn.Module, pixels: th.Tensor, white: float, halves: bool) -> th.Tensor:
     """The layer's answer to ``pixels / white``. Bytes are exact in either type."""
     assert isinstance(conv, nn.Conv2d)
-    assert conv.bias is not None
     dtype = th.bfloat16 if halves else conv.weight.dtype
-    weight, bias = (conv.weight / white).to(dtype), conv.bias.to(dtype)
-    return _FirstLayer.apply(pixels, weight, bias, conv.stride, conv.padding)
+    weight, bias = (conv.weight / white).to(dtype), None if conv.bias is None else conv.bias.to(dtype)
+    if pixels.dtype == th.uint8 and weight.requires_grad:
+        return _FirstLayer.apply(pixels, weight, bias, conv.stride, conv.padding)
+    return F.conv2d(pixels.to(dtype), weight, bias, conv.stride, conv.padding)
 
 
 def _read_precision(precision: str) -> bool:

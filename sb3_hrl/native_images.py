@@ -6,11 +6,13 @@ The slow twin is the extractor's own ``forward``; both agree up to rounding.
 """
 
 import os
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import torch as th
 from torch import nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from sb3_hrl import native
 
@@ -19,11 +21,12 @@ class NativeFeatures:
     """
     Answers for a network of convolutions, each followed by ReLU, and one layer more, as long as nobody looks into it.
 
-    The native module has the weights until torch says that a parameter has changed. Optimisers in their fused form don't let
-    torch know: whoever has this must drop it when the network learns. A copy or a pickle of it is None.
+    The native module has the weights until torch says that a parameter has changed. Torch does not know what optimisers in
+    their fused form do, or who writes through ``data``: drop this then. A copy or a pickle of it is None.
     """
 
     def __init__(self) -> None:
+        self._lock = Lock()  # one question at a time
         self._layers: list[nn.Module] = []
         self._state: Any = None
         self._network: Any = None
@@ -45,21 +48,36 @@ class NativeFeatures:
         pixels = images.permute(0, 2, 3, 1)
         if images.dtype != th.uint8 or images.device.type != "cpu" or not pixels.is_contiguous():
             return None
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return self._compute(layers, connection, pixels, white, n_threads)
+        finally:
+            self._lock.release()
+
+    def _compute(
+        self, layers: nn.Sequential, connection: nn.Sequential, pixels: th.Tensor, white: float, n_threads: int
+    ) -> th.Tensor | None:
         now = [*layers, *connection]
         parameters = [parameter for layer in now for parameter in layer._parameters.values() if parameter is not None]
         geometry = tuple(pixels.shape[1:]), white, n_threads, os.getpid()
         state = (*geometry, *((parameter.data_ptr(), parameter._version) for parameter in parameters))
         if (state, now) != (self._state, self._layers):
-            self._state, self._layers = state, now
+            self._state, self._network = None, None
             self._network = _make_network(layers, connection, *geometry[:3])
-        if self._network is None or _is_watched(layers) or _is_watched(connection):
+            self._state, self._layers = state, now
+        if self._network is None or any(is_watched(layer) for layer in (layers, connection, *now)):
             return None
         return th.from_numpy(self._network.features(pixels.numpy()))
 
 
-def _is_watched(layers: nn.Sequential) -> bool:
-    """Whether somebody has hooks on a layer, which must see what passes."""
-    return any(layer._forward_hooks or layer._forward_pre_hooks for layer in (layers, *layers))
+def is_watched(layer: nn.Module) -> bool:
+    """
+    :param layer: of a network
+    :return: whether it must be called, since somebody's hooks see what passes, or its ``forward`` is another one
+    """
+    has_own_forward = getattr(layer.forward, "__func__", None) is not type(layer).forward
+    return bool(layer._forward_hooks or layer._forward_pre_hooks) or has_own_forward or _has_any_global_hook()
 
 
 def _make_network(
@@ -70,6 +88,7 @@ def _make_network(
     convs, relus = pairs[::2], pairs[1::2]
     is_known = (
         [type(layer) for layer in connection] == [nn.Linear, nn.ReLU]
+        and connection[0].bias is not None
         and type(flatten) is nn.Flatten
         and all(type(relu) is nn.ReLU for relu in relus)
         and len(relus) == len(convs) > 0

@@ -11,12 +11,13 @@ portions and environments get less than their share. So whoever uses portions a 
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import lru_cache
 from threading import Barrier, Lock
 from typing import Any
 
 import torch as th
+from torch.autograd.function import once_differentiable
 
 Network = Callable[[th.Tensor], th.Tensor]
 
@@ -32,12 +33,11 @@ def apply_in_portions(
     :param n_threads: how many portions at a time; None for as many as torch has threads
     :return: the network's answer to the batch
     """
-    if len(batch) <= size or batch.device.type != "cpu":
+    wanted = [parameter for parameter in parameters if parameter.requires_grad and th.is_grad_enabled()]
+    # A hook on a parameter is to see its whole gradient, once.
+    if len(batch) <= size or batch.device.type != "cpu" or any(parameter._backward_hooks for parameter in wanted):
         return network(batch)
-    n_threads = n_threads or th.get_num_threads()
-    return _Portions.apply(
-        network, n_threads, size, batch, *(parameter for parameter in parameters if parameter.requires_grad)
-    )
+    return _Portions.apply(network, n_threads or th.get_num_threads(), size, batch, *wanted)
 
 
 class _Whole:
@@ -66,14 +66,14 @@ class _Portions(th.autograd.Function):
     def forward(ctx: Any, network: Network, n_threads: int, size: int, batch: th.Tensor, *parameters: th.Tensor) -> th.Tensor:
         has_gradient = any(ctx.needs_input_grad)
         wants_own = ctx.needs_input_grad[3]
+        is_inference = th.is_inference_mode_enabled()  # of this thread
         whole = _Whole(len(batch))
 
         def run(begin: int) -> tuple[th.Tensor, th.Tensor] | None:
-            portion = batch[begin : begin + size]
-            with th.set_grad_enabled(has_gradient):
-                portion = portion.detach().requires_grad_(wants_own)
+            with th.inference_mode(is_inference), th.set_grad_enabled(has_gradient):
+                portion = batch[begin : begin + size].detach().requires_grad_(wants_own)
                 output = network(portion)
-            whole.put(begin, output.detach())
+                whole.put(begin, output.detach())
             return (portion, output) if has_gradient else None
 
         ctx.portions = _map(n_threads, run, range(0, len(batch), size))
@@ -82,13 +82,15 @@ class _Portions(th.autograd.Function):
         return whole.rows
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: th.Tensor) -> tuple[th.Tensor | None, ...]:
         whole = _Whole(len(gradients[0])) if ctx.wants_own else None
+        is_kept = th._C._autograd._get_current_graph_task_keep_graph()  # ``retain_graph``
 
         def run(begin: int, portion: tuple[th.Tensor, th.Tensor]) -> tuple[th.Tensor, ...]:
             rows, output = portion
             wanted = (rows, *ctx.parameters) if whole else ctx.parameters
-            found = th.autograd.grad(output, wanted, gradients[0][begin : begin + ctx.size])
+            found = th.autograd.grad(output, wanted, gradients[0][begin : begin + ctx.size], retain_graph=is_kept)
             if whole:
                 whole.put(begin, found[0])
             return found[1:] if whole else found
@@ -113,13 +115,21 @@ def _map(n_threads: int, function: Callable[..., Any], *columns: Sequence[Any]) 
                 index, row = next(rows, (-1, ()))
             if index < 0:
                 return
-            answers[index] = function(*row)
+            try:
+                answers[index] = function(*row)
+            except BaseException:
+                with lock:
+                    list(rows)  # nobody takes another one
+                raise
 
     # A caller whose layers have no further threads is one of them.
     takes_part = th.get_num_threads() == 1
     futures = [_threads(os.getpid(), n_threads).submit(work) for _ in range(n_threads - takes_part)]
-    if takes_part:
-        work()
+    try:
+        if takes_part:
+            work()
+    finally:
+        wait(futures)
     for future in futures:
         future.result()
     return answers

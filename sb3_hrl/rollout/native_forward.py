@@ -14,6 +14,7 @@ import torch as th
 from stable_baselines3.common.distributions import DiagGaussianDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from torch.distributions import normal
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from sb3_hrl.cnn import NatureCnn
 from sb3_hrl.native_images import NativeFeatures
@@ -28,15 +29,21 @@ def native_forward(policy: BasePolicy) -> Iterator[None]:
 
     :param policy: any policy; one of another kind stays as it is
     """
-    extractors = [module for module in policy.modules() if isinstance(module, NatureCnn)]
-    for extractor in extractors:
-        extractor.native = NativeFeatures()
+    extractors = [module for module in policy.modules() if type(module) is NatureCnn]
+
+    def begin_anew(*_: Any) -> None:
+        for extractor in extractors:
+            extractor.native = NativeFeatures()
+
+    begin_anew()
+    after_step = register_optimizer_step_post_hook(begin_anew)  # a callback may learn
     if _is_native(policy):
         assert isinstance(policy, ActorCriticPolicy)
         policy.forward = _NativeForward(policy)  # type: ignore[method-assign]
     try:
         yield
     finally:
+        after_step.remove()
         for extractor in extractors:
             extractor.native = None
         vars(policy).pop("forward", None)

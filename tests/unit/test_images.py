@@ -1,6 +1,7 @@
 """Images stay bytes with the channels last; the numbers are those of the plain way, up to rounding."""
 
 import copy
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -103,10 +104,10 @@ def test_acting_builds_no_graph_and_frozen_layers_get_no_gradient() -> None:
     graphs: list[bool] = []
     network.cnn[1].register_forward_hook(lambda _module, _inputs, output: graphs.append(output.requires_grad))
     network(images)
-    assert graphs == [True, True]  # two portions
+    assert graphs == [True, True, True]  # portions
     with th.no_grad():
         assert not network(images).requires_grad
-    assert graphs[2:] == [False] * 9
+    assert graphs[3:] == [False] * 9
     network.portion = 16  # the last layer goes in portions, too
     for frozen in (network.cnn[0], network.linear[0]):
         frozen.requires_grad_(False)
@@ -143,16 +144,91 @@ def test_portions_give_the_batch_its_gradient() -> None:
         assert not th.allclose(found[0], found[0].roll(2, 0))  # each portion's rows lie in their place
 
 
-def test_an_error_in_a_portion_comes_out() -> None:
+def test_an_error_in_a_portion_comes_out_and_ends_the_work() -> None:
+    seen: list[float] = []
+
     def fail(portion: th.Tensor) -> th.Tensor:
+        seen.append(float(portion[0, 0]))
         if portion[0, 0] == 4:
             raise RuntimeError("portion 2")
         return portion
 
-    batch = th.arange(8.0).reshape(8, 1)
+    batch = th.arange(400.0).reshape(400, 1)
     for n_threads in (1, 2):
+        seen.clear()
         with pytest.raises(RuntimeError, match="portion 2"):
             apply_in_portions(fail, (), batch, 2, n_threads)
+        n_seen = len(seen)
+        assert n_seen < 200
+        time.sleep(0.05)
+        assert len(seen) == n_seen
+
+
+def test_a_graph_of_portions_can_be_kept_and_is_differentiated_once() -> None:
+    network, images = NatureCnn(SPACE, 32, white=255.0), _images()
+    features, parameters = network(images).sum(), list(network.parameters())
+    first, second = (th.autograd.grad(features, parameters, retain_graph=True) for _ in range(2))
+    assert all(th.equal(left, right) for left, right in zip(first, second, strict=True))
+    th.autograd.grad(features, parameters)
+    with pytest.raises(RuntimeError, match="a second time"):
+        th.autograd.grad(features, parameters)
+    x = th.rand(7, 2, requires_grad=True)
+    (found,) = th.autograd.grad(apply_in_portions(th.tanh, (), x, 2).pow(2).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        found.sum().backward()
+
+
+def test_hooks_on_parameters_see_whole_gradients() -> None:
+    network, images = NatureCnn(SPACE, 32, white=255.0), _images()
+    plain = _gradients(network, network(images))
+    for parameter in network.parameters():
+        parameter.register_hook(lambda gradient: 2 * gradient)
+    for name, gradient in _gradients(network, network(images)).items():
+        assert _distance(gradient, 2 * plain[name]) < 1e-5
+
+
+def test_inference_mode_reaches_all_portions() -> None:
+    network = NatureCnn(SPACE, 32, white=255.0)
+    network.n_threads = 2
+    for _ in range(5):
+        with th.inference_mode():
+            assert network(_images()).is_inference()
+
+
+def test_what_stands_before_the_network_gets_its_gradient() -> None:
+    network, images = NatureCnn(SPACE, 32, white=255.0), _images(4).float()
+    contrast = nn.Parameter(th.ones(1))
+    network(images * contrast).sum().backward()
+    plain = NatureCNN(SPACE, 32)
+    plain.load_state_dict(network.state_dict())
+    other = nn.Parameter(th.ones(1))
+    plain(images * other / 255.0).sum().backward()
+    assert contrast.grad is not None
+    assert other.grad is not None
+    assert th.allclose(contrast.grad, other.grad, rtol=1e-4)
+
+
+class _Adapted(nn.Linear):
+    """A layer of somebody's own."""
+
+    def forward(self, x: th.Tensor) -> th.Tensor:
+        return super().forward(x) + 1
+
+
+def test_layers_are_somebody_s_own() -> None:
+    """Without a bias, of another class, with hooks: what they say counts, for few rows and for many."""
+    network = NatureCnn(SPACE, 32, white=255.0)
+    network.cnn[0] = nn.Conv2d(3, 32, 8, 4, bias=False)
+    network.linear[0] = _Adapted(1024, 32)
+    seen: list[int] = []
+    network.linear[0].register_forward_hook(lambda _module, inputs, _output: seen.append(len(inputs[0])))
+    plain = copy.deepcopy(network).double()
+    for n_images in (2, 64):
+        features, expected = network(_images(n_images)), plain.linear(plain.cnn(_images(n_images).double() / 255))
+        assert _distance(features.detach(), expected.detach()) < 1e-5
+        features.sum().backward()
+        assert network.cnn[0].weight.grad is not None
+    assert sum(seen) == 2 * (2 + 64)  # the copy's hook, too
 
 
 def test_threads_of_portions_leave_torch_s_as_they_are() -> None:

@@ -3,6 +3,7 @@
 import copy
 import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import nn
 
 from sb3_hrl import native
-from sb3_hrl.cnn import NatureCnn
+from sb3_hrl.cnn import NatureCnn, NatureCnnPolicy
 from sb3_hrl.hppo import HPPO
 from sb3_hrl.native_images import NativeFeatures
+from sb3_hrl.rollout.native_forward import native_forward
 from tests.envs import ImageEnv
 
 
@@ -94,13 +96,6 @@ def test_rollouts_act_natively_and_nothing_else_does(monkeypatch: pytest.MonkeyP
     assert model.policy.features_extractor.native is None
 
 
-def _step(network: NatureCnn) -> None:
-    """The optimiser does not let torch know."""
-    optimizer = th.optim.Adam(network.parameters(), lr=0.1, fused=True)
-    network(_images(4)).sum().backward()
-    optimizer.step()
-
-
 def _load(network: NatureCnn) -> None:
     network.load_state_dict({name: 2 * value for name, value in network.state_dict().items()})
 
@@ -113,7 +108,7 @@ def _assign(network: NatureCnn) -> None:
     network.linear[0].bias.data = th.ones(32)
 
 
-@pytest.mark.parametrize("change", [_step, _load, _replace, _assign])
+@pytest.mark.parametrize("change", [_load, _replace, _assign])
 def test_other_weights_are_noticed(change: Callable[[NatureCnn], None]) -> None:
     network, images = _network(), _images(5)
     before = _native(network, images)
@@ -142,12 +137,79 @@ def _no_bias(network: NatureCnn) -> None:
     network.cnn[0] = nn.Conv2d(3, 32, 8, 4, bias=False)
 
 
-@pytest.mark.parametrize("change", [_hook, _pad, _other_activation, _no_bias, NatureCnn.double])
+def _no_last_bias(network: NatureCnn) -> None:
+    network.linear[0] = nn.Linear(1024, 32, bias=False)
+
+
+def _own_forward(network: NatureCnn) -> None:
+    network.cnn[1].forward = th.tanh
+
+
+@pytest.mark.parametrize("change", [_hook, _pad, _other_activation, _no_bias, _no_last_bias, _own_forward, NatureCnn.double])
 def test_what_it_does_not_know_stays_with_torch(change: Callable[[NatureCnn], None]) -> None:
     network, images = _network(), _images(3)
     assert _native(network, images) is not None
     change(network)
     assert _native(network, images) is None
+
+
+def test_a_failure_leaves_nothing_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, images = _network(), _images(3)
+    assert _native(network, images) is not None
+    _load(network)
+
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sb3_hrl.native_images._make_network", fail)
+        for _ in range(2):
+            with pytest.raises(MemoryError):
+                _native(network, images)
+    _assert_close(_native(network, images), _plain(network, images))
+
+
+class _Inverted(NatureCnn):
+    """Looks at the negative."""
+
+    def convolve(self, pixels: th.Tensor) -> th.Tensor:
+        return super().convolve(255 - pixels)
+
+
+def test_only_the_class_itself_is_native_and_steps_of_optimisers_are_noticed() -> None:
+    space, images = spaces.Box(0, 255, (3, 64, 64), np.uint8), _images(3)
+    for extractor, is_native in ((NatureCnn, True), (_Inverted, False)):
+        policy = NatureCnnPolicy(
+            space, spaces.Discrete(3), lambda _: 0.1, features_extractor_class=extractor, features_extractor_kwargs={}
+        )
+        network: Any = policy.features_extractor
+        with native_forward(policy):
+            assert (network.native is not None) == is_native
+            for _ in range(2):
+                network(images).sum().backward()
+                with th.no_grad():
+                    before = network(images)
+                policy.optimizer.step()  # in its fused form: torch does not know
+                with th.no_grad():
+                    after = network(images)
+                assert not th.allclose(before, after)
+                if is_native:
+                    _assert_close(after, _plain(network, images))
+        assert network.native is None
+
+
+def test_two_that_ask_at_once_are_both_answered() -> None:
+    network, images = _network(), _images(64)
+    expected = _native(network, images)
+    assert expected is not None
+
+    def ask(_: int) -> th.Tensor:
+        with th.no_grad():
+            return network(images)
+
+    with ThreadPoolExecutor(2) as threads:
+        for answer in threads.map(ask, range(20)):
+            assert th.allclose(answer, expected, atol=1e-5)
 
 
 def test_pixels_of_another_kind_or_order_stay_with_torch() -> None:
