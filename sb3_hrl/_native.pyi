@@ -122,6 +122,7 @@ class ImageNetwork:
             typing.SupportsInt | typing.SupportsIndex,
         ],
         white: typing.SupportsFloat | typing.SupportsIndex,
+        halves: bool,
         n_threads: typing.SupportsInt | typing.SupportsIndex,
     ) -> None: ...
     def features(self, pixels: numpy.typing.NDArray[numpy.uint8]) -> numpy.typing.NDArray[numpy.float32]: ...

@@ -67,9 +67,9 @@ class NatureCnn(NatureCNN):
         self.height, self.width = (_used_size(self.cnn, size) for size in observation_space.shape[1:])
 
     def forward(self, observations: th.Tensor) -> th.Tensor:
-        if self.native is not None and not (th.is_grad_enabled() or self.halves):
+        if self.native is not None and not th.is_grad_enabled():
             n_threads = self.n_threads or th.get_num_threads()
-            features = self.native.compute(self.cnn, self.linear, observations, self.white, n_threads)
+            features = self.native.compute(self.cnn, self.linear, observations, self.white, self.halves, n_threads)
             if features is not None:
                 return features
         return _extract(self, self.cnn, self.linear[0], observations)

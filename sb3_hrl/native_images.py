@@ -35,13 +35,14 @@ class NativeFeatures:
         return type(None), ()
 
     def compute(
-        self, layers: nn.Sequential, connection: nn.Sequential, images: th.Tensor, white: float, n_threads: int
+        self, layers: nn.Sequential, connection: nn.Sequential, images: th.Tensor, white: float, halves: bool, n_threads: int
     ) -> th.Tensor | None:
         """
         :param layers: convolutions without padding, each followed by ReLU, then Flatten
         :param connection: Linear, then ReLU
         :param images: bytes [B, C, H, W]
         :param white: what a white pixel is
+        :param halves: whether the products are of numbers of 16 bits
         :param n_threads: that share the images
         :return: features [B, n_features]; None if that is not possible here
         """
@@ -51,20 +52,20 @@ class NativeFeatures:
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            return self._compute(layers, connection, pixels, white, n_threads)
+            return self._compute(layers, connection, pixels, white, halves, n_threads)
         finally:
             self._lock.release()
 
     def _compute(
-        self, layers: nn.Sequential, connection: nn.Sequential, pixels: th.Tensor, white: float, n_threads: int
+        self, layers: nn.Sequential, connection: nn.Sequential, pixels: th.Tensor, white: float, halves: bool, n_threads: int
     ) -> th.Tensor | None:
         now = [*layers, *connection]
         parameters = [parameter for layer in now for parameter in layer._parameters.values() if parameter is not None]
-        geometry = tuple(pixels.shape[1:]), white, n_threads, os.getpid()
+        geometry = tuple(pixels.shape[1:]), white, halves, n_threads, os.getpid()
         state = (*geometry, *((parameter.data_ptr(), parameter._version) for parameter in parameters))
         if (state, now) != (self._state, self._layers):
             self._state, self._network = None, None
-            self._network = _make_network(layers, connection, *geometry[:3])
+            self._network = _make_network(layers, connection, *geometry[:4])
             self._state, self._layers = state, now
         if self._network is None or any(is_watched(layer) for layer in (layers, connection, *now)):
             return None
@@ -81,7 +82,7 @@ def is_watched(layer: nn.Module) -> bool:
 
 
 def _make_network(
-    layers: nn.Sequential, connection: nn.Sequential, image: tuple[int, ...], white: float, n_threads: int
+    layers: nn.Sequential, connection: nn.Sequential, image: tuple[int, ...], white: float, halves: bool, n_threads: int
 ) -> Any:
     """The native network, or None for layers that it does not know."""
     *pairs, flatten = layers
@@ -98,7 +99,7 @@ def _make_network(
     if not is_known or any(parameter.dtype != th.float32 or parameter.device.type != "cpu" for parameter in parameters):
         return None
     convolutions = [(*_arrays(conv), *conv.stride) for conv in convs]  # type: ignore[misc]
-    return native.load().ImageNetwork(convolutions, _arrays(connection[0]), image, white, n_threads)
+    return native.load().ImageNetwork(convolutions, _arrays(connection[0]), image, white, halves, n_threads)
 
 
 def _is_plain(conv: nn.Conv2d) -> bool:

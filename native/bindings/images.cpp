@@ -23,7 +23,7 @@ using PyConnection = std::pair<Array<float>, Array<float>>;
 
 std::unique_ptr<ImageNetwork> make_network(const std::vector<PyConvolution>& convolutions, const PyConnection& connection,
                                            const std::tuple<std::size_t, std::size_t, std::size_t>& image, float white,
-                                           int n_threads) {
+                                           bool halves, int n_threads) {
   const auto axis = [](const Array<float>& array, py::ssize_t index) { return static_cast<std::size_t>(array.shape(index)); };
   std::vector<ConvolutionSpec> specs;
   for (const auto& [weight, bias, row_stride, column_stride] : convolutions) {
@@ -36,7 +36,7 @@ std::unique_ptr<ImageNetwork> make_network(const std::vector<PyConvolution>& con
   if (weight.ndim() != 2) throw std::invalid_argument("expected a weight with two axes");
   const ConnectionSpec last{weight.data(), input(bias, axis(weight, 0)), axis(weight, 1), axis(weight, 0)};
   const auto [height, width, n_channels] = image;
-  return std::make_unique<ImageNetwork>(specs, last, ImageSize{height, width, n_channels}, white, n_threads);
+  return std::make_unique<ImageNetwork>(specs, last, ImageSize{height, width, n_channels}, white, halves, n_threads);
 }
 
 py::array_t<float> features(ImageNetwork& network, const Array<std::uint8_t>& pixels) {
@@ -55,7 +55,7 @@ py::array_t<float> features(ImageNetwork& network, const Array<std::uint8_t>& pi
 void bind_images(py::module_& module) {
   py::class_<ImageNetwork>(module, "ImageNetwork")
       .def(py::init(&make_network), py::arg("convolutions"), py::arg("connection"), py::arg("image"), py::arg("white"),
-           py::arg("n_threads"))
+           py::arg("halves"), py::arg("n_threads"))
       .def("features", &features, py::arg("pixels").noconvert());
 }
 

@@ -60,13 +60,14 @@ struct ImageNetwork::Layers {
     Sizes strides;
   };
 
-  Layers(const ImageSize& size_of_image, int n_threads)
-      : image(size_of_image), pool(n_threads - 1, ThreadPool::Caller::works) {}
+  Layers(const ImageSize& size_of_image, at::ScalarType type, int n_threads)
+      : image(size_of_image), type_of_products(type), pool(n_threads - 1, ThreadPool::Caller::works) {}
 
   // From pixels [n, height, width, n_channels] to features [n, n_features].
   void run(const std::uint8_t* pixels, std::size_t n, float* features) const;
 
   const ImageSize image;
+  const at::ScalarType type_of_products;
   ThreadPool pool;
   std::size_t used_height = 0, used_width = 0;  // pixels beyond them reach no feature
   std::vector<Convolution> convolutions;
@@ -76,8 +77,8 @@ struct ImageNetwork::Layers {
 };
 
 ImageNetwork::ImageNetwork(const std::vector<ConvolutionSpec>& convolutions, const ConnectionSpec& connection,
-                           const ImageSize& image, float white, int n_threads)
-    : layers_(std::make_unique<Layers>(image, n_threads)) {
+                           const ImageSize& image, float white, bool halves, int n_threads)
+    : layers_(std::make_unique<Layers>(image, halves ? at::kBFloat16 : at::kFloat, n_threads)) {
   const c10::InferenceMode no_gradients;
   const OneTorchThread one;
   const Operator reorder_convolution("_reorder_convolution_weight"), reorder_connection("_reorder_linear_weight");
@@ -108,13 +109,14 @@ ImageNetwork::ImageNetwork(const std::vector<ConvolutionSpec>& convolutions, con
                                           : sizes[layers_->convolutions.size()];
     const Sizes strides{size(spec.row_stride), size(spec.column_stride)};
     const Sizes input{size(kPortion), size(spec.n_in), size(height), size(width)};
-    layers_->convolutions.push_back({reorder_convolution(weight, Sizes{0, 0}, strides, Sizes{1, 1}, 1, input),
-                                     copy_of(spec.bias, {size(spec.n_out)}), strides});
+    const at::Tensor typed = weight.to(layers_->type_of_products);
+    layers_->convolutions.push_back({reorder_convolution(typed, Sizes{0, 0}, strides, Sizes{1, 1}, 1, input),
+                                     copy_of(spec.bias, {size(spec.n_out)}).to(layers_->type_of_products), strides});
   }
   const Sizes flattened{size(connection.n_out), size(n_channels), size(last_height), size(last_width)};
   const at::Tensor weight = copy_of(connection.weight, flattened).permute({0, 2, 3, 1}).reshape({size(connection.n_out), -1});
-  layers_->weight = reorder_connection(weight, size(kPortion));
-  layers_->bias = copy_of(connection.bias, {size(connection.n_out)});
+  layers_->weight = reorder_connection(weight.to(layers_->type_of_products), size(kPortion));
+  layers_->bias = copy_of(connection.bias, {size(connection.n_out)}).to(layers_->type_of_products);
   layers_->n_features = connection.n_out;
 }
 
@@ -140,7 +142,7 @@ void ImageNetwork::Layers::run(const std::uint8_t* pixels, std::size_t n, float*
   const Sizes image_sizes{size(n), size(image.height), size(image.width), size(image.n_channels)};
   const at::Tensor bytes = at::from_blob(const_cast<std::uint8_t*>(pixels), image_sizes, at::kByte);
   const at::Tensor used = bytes.narrow(1, 0, size(used_height)).narrow(2, 0, size(used_width));
-  at::Tensor x = used.to(at::kFloat).permute({0, 3, 1, 2});
+  at::Tensor x = used.to(type_of_products).permute({0, 3, 1, 2});
   for (const Convolution& layer : convolutions) {
     x = convolve(x, layer.weight, std::optional(layer.bias), Sizes{0, 0}, layer.strides, Sizes{1, 1}, 1, relu, no_scalars(),
                  std::optional<std::string>());

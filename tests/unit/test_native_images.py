@@ -36,7 +36,7 @@ def _images(n_images: int, size: int = 64) -> th.Tensor:
 
 def _native(network: NatureCnn, images: th.Tensor, n_threads: int = 1) -> th.Tensor | None:
     network.native = network.native or NativeFeatures()
-    return network.native.compute(network.cnn, network.linear, images, network.white, n_threads)
+    return network.native.compute(network.cnn, network.linear, images, network.white, network.halves, n_threads)
 
 
 def _plain(network: NatureCnn, images: th.Tensor) -> th.Tensor:
@@ -61,6 +61,19 @@ def test_the_features_are_those_of_the_layers(n_images: int, size: int, white: f
     wrong = _native(network, 255 - images)
     assert wrong is not None
     assert (wrong - expected).abs().max() > 1e-2 * expected.abs().max()
+
+
+def test_products_of_sixteen_bits() -> None:
+    whole, half, images = _network(), _network(), _images(20)
+    half.halves = True
+    with th.no_grad():
+        torch_s = half(images)
+    found, expected = _native(half, images), _native(whole, images)
+    assert found is not None
+    assert expected is not None
+    assert found.dtype == th.float32
+    assert (found - torch_s).norm() < 2**-8 * torch_s.norm()
+    assert 0 < (found - expected).norm() < 2**-6 * expected.norm()
 
 
 def test_the_number_of_threads_changes_no_bit() -> None:
@@ -237,7 +250,7 @@ def test_layers_that_do_not_fit_are_refused() -> None:
 
     make = native.load().ImageNetwork
     good = {"convolutions": [(*arrays(4, 3, 2, 2), 1, 1)], "connection": arrays(5, 4 * 49), "image": (8, 8, 3)}
-    assert make(**good, white=1.0, n_threads=1).features(np.zeros((2, 8, 8, 3), np.uint8)).shape == (2, 5)
+    assert make(**good, white=1.0, halves=False, n_threads=1).features(np.zeros((2, 8, 8, 3), np.uint8)).shape == (2, 5)
     for change, message in (
         ({"image": (8, 8, 1)}, "convolutions do not fit"),
         ({"image": (1, 8, 3)}, "convolutions do not fit"),
@@ -245,6 +258,6 @@ def test_layers_that_do_not_fit_are_refused() -> None:
         ({"connection": arrays(5, 4, 49)}, "two axes"),
     ):
         with pytest.raises(ValueError, match=message):
-            make(**{**good, **change}, white=1.0, n_threads=1)
+            make(**{**good, **change}, white=1.0, halves=False, n_threads=1)
     with pytest.raises(ValueError, match="expected an array of 384 numbers, got 192"):
-        make(**good, white=1.0, n_threads=1).features(np.zeros((2, 8, 4, 3), np.uint8))
+        make(**good, white=1.0, halves=False, n_threads=1).features(np.zeros((2, 8, 4, 3), np.uint8))

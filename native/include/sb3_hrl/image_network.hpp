@@ -39,10 +39,10 @@ struct ImageSize {
 // they wait for each other once. The number of threads changes no bit.
 class ImageNetwork {
  public:
-  // Pixels are divided by `white`. Throws std::invalid_argument if the layers do not fit together, NativeError if this torch
-  // has no oneDNN.
+  // Pixels are divided by `white`. With `halves` the products are of numbers of 16 bits (bfloat16). Throws
+  // std::invalid_argument if the layers do not fit together, NativeError if this torch has no oneDNN.
   ImageNetwork(const std::vector<ConvolutionSpec>& convolutions, const ConnectionSpec& connection, const ImageSize& image,
-               float white, int n_threads);
+               float white, bool halves, int n_threads);
   ~ImageNetwork();
 
   const ImageSize& image() const;
