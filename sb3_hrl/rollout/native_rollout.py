@@ -26,6 +26,7 @@ from torch import nn
 
 from sb3_hrl import native
 from sb3_hrl.envs.engine import ObsNormalization
+from sb3_hrl.native_images import is_watched
 from sb3_hrl.rollout.normalization import update_normalization_natively
 from sb3_hrl.rollout.replay import Timeouts, finish_rollout
 from sb3_hrl.rollout.time_aware import TimeAwareRolloutBuffer
@@ -99,7 +100,7 @@ def why_policy_is_not_native(policy: BasePolicy) -> str | None:
     for layer in (policy.action_net, policy.value_net):
         if type(layer) is not nn.Linear or layer.bias is None:
             return f"the policy's last layer is a {type(layer).__name__}, not a Linear with a bias"
-    if any(module._forward_hooks or module._forward_pre_hooks or _has_own_forward(module) for module in policy.modules()):
+    if any(is_watched(module) for module in policy.modules()):
         return "the policy's networks have hooks, or a forward of their own"
     for network in (policy.mlp_extractor.policy_net, policy.mlp_extractor.value_net):
         for index, module in enumerate(network):
@@ -111,10 +112,6 @@ def why_policy_is_not_native(policy: BasePolicy) -> str | None:
     if any(parameter.dtype != th.float32 for parameter in policy.parameters()):
         return "the policy is not in float32"
     return None
-
-
-def _has_own_forward(module: nn.Module) -> bool:
-    return getattr(module.forward, "__func__", None) is not type(module).forward
 
 
 class _Handed(NamedTuple):
