@@ -13,8 +13,9 @@ import torch as th
 from sb3_hrl import native
 
 
-def describe_machine() -> dict[str, Any]:
+def describe_machine(n_threads: int | None = None) -> dict[str, Any]:
     """
+    :param n_threads: of torch's, where a training has lent them out; None for those that it has now
     :return: date, processor, and the versions of what matters
     """
     packages = ("torch", "mujoco", "stable-baselines3", "gymnasium", "numpy", "sb3-hrl")
@@ -22,7 +23,7 @@ def describe_machine() -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "processor": processor_name(),
         "available_cpus": native.load().available_cpus(),
-        "torch_threads": th.get_num_threads(),
+        "torch_threads": n_threads or th.get_num_threads(),
         "load_average": os.getloadavg()[0],
         "versions": {name: version(name) for name in packages},
     }

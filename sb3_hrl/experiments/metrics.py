@@ -167,7 +167,7 @@ class RunRecorder(BaseCallback):
         for name, value in (getattr(model, "training_record", {}) if is_going_on else {}).items():
             setattr(self, name, list(value) if isinstance(value, list) else value)
         self._began = time.monotonic() - before
-        self._machine = describe_machine()
+        self._machine = describe_machine(getattr(model, "n_threads_wanted", None))
         writer = MetricsWriter(self.folder / METRICS, model.num_timesteps, lambda: self.training_seconds, self._renew_summary)
         self._marks = writer.marks
         self.logger.output_formats.append(writer)
