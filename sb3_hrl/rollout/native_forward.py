@@ -37,10 +37,10 @@ def native_forward(policy: BasePolicy) -> Iterator[None]:
 
     begin_anew()
     after_step = register_optimizer_step_post_hook(begin_anew)  # a callback may learn
-    if _is_native(policy):
-        assert isinstance(policy, ActorCriticPolicy)
-        policy.forward = _NativeForward(policy)  # type: ignore[method-assign]
     try:
+        if _is_native(policy):
+            assert isinstance(policy, ActorCriticPolicy)
+            policy.forward = _NativeForward(policy)  # type: ignore[method-assign]
         yield
     finally:
         after_step.remove()
