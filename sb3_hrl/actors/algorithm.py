@@ -1,6 +1,5 @@
 """The learner's side of actor processes, for our on-policy algorithms."""
 
-import os
 from typing import Any, TypeVar
 
 import torch as th
@@ -16,6 +15,7 @@ from sb3_hrl.actors.vec_env import actor_env, make_actor_env
 from sb3_hrl.cnn import ImpalaCnn, NatureCnn
 from sb3_hrl.rollout.algorithm import TimeAwareAlgorithm
 from sb3_hrl.rollout.time_aware import TimeAwareRolloutBuffer
+from sb3_hrl.threads import available_threads
 
 SelfActorAlgorithm = TypeVar("SelfActorAlgorithm", bound="ActorAlgorithm")
 
@@ -64,7 +64,7 @@ class ActorAlgorithm(TimeAwareAlgorithm):
             n_left = 1  # portions of images have the threads
         elif self.n_actors and self.n_slots > 1:
             # Actors that collect meanwhile need cores, too: threads that wait for each other on too few are far slower.
-            n_left = max(1, min(n_threads, len(os.sched_getaffinity(0)) - self.n_actors))
+            n_left = max(1, min(n_threads, available_threads() - self.n_actors))
         if n_left < n_threads:
             self.n_threads_wanted = n_threads
             th.set_num_threads(n_left)

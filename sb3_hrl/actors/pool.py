@@ -31,6 +31,8 @@ _MAX_LOOK_SECONDS = 1.0
 # How much of the time-out may pass: what is left is for the looks, which are apart. Starting takes longer than a step.
 _PATIENCE, _START_PATIENCE = 0.9, 4.0
 _CLOSE_SECONDS = 5.0
+# Without it a script would be run again in every process that it starts.
+_GUARD = '`if __name__ == "__main__":`'
 
 
 class PoolTimes(NamedTuple):
@@ -377,8 +379,9 @@ class ActorPool:
             reason = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         what = f"actor {worker.index} (environments {worker.envs.start} to {worker.envs.stop - 1}) {reason}"
         trace = "" if worker.error is None else f"\n{worker.error}"
-        if worker.error is not None and not had_started and self.n_restarts == 0:
-            raise RuntimeError(f"{what} before its first step{trace}")
+        if (trace or code > 0) and not had_started and self.n_restarts == 0:
+            hint = trace or f"; what it printed says why, perhaps that the script that starts it has no {_GUARD}"
+            raise RuntimeError(f"{what} before its first step{hint}")
         if self.n_restarts >= self._max_restarts:
             raise RuntimeError(f"{what}, and max_restarts={self._max_restarts} actors have been replaced already{trace}")
         self.n_restarts += 1

@@ -13,12 +13,12 @@ from types import ModuleType
 from typing import Any
 
 import cloudpickle
-import torch as th
 
 from sb3_hrl.actors.actor import Actor, Report, Start, Task
 from sb3_hrl.actors.memory import SharedArrays, SharedWeights
 from sb3_hrl.actors.trajectory import ActorState
 from sb3_hrl.registry import register_envs
+from sb3_hrl.threads import limit_threads
 
 # Kinds of messages.
 READY, REPORT, ERROR = "ready", "report", "error"
@@ -76,7 +76,7 @@ def run_process(
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the learner
     _end_with_the_learner()
-    th.set_num_threads(1)
+    limit_threads(1)
     register_envs()  # an environment may be named by a plug-in's id
     try:
         Actor(cloudpickle.loads(spec), start).run(weights, _Sink(start.actor, connection, slots, control))

@@ -13,6 +13,7 @@ from sb3_hrl import native
 from sb3_hrl.envs.task import Task
 from sb3_hrl.errors import NativeError
 from sb3_hrl.muscle.control import ControlSummary
+from sb3_hrl.threads import available_threads
 
 # A state: magic, version, the first bytes of the task's and the model's hash, length and hash of the rest, the rest.
 _HEADER = struct.Struct("<8sI16s16sQ16s")
@@ -154,7 +155,7 @@ class Engine:
         _check_count("n_envs", n_envs)
         core = native.load()
         if n_threads is None:
-            n_threads = min(core.available_cpus(), n_envs)
+            n_threads = min(available_threads(), n_envs)
         _check_count("n_threads", n_threads)
         self.task = task
         self.n_envs = int(n_envs)

@@ -2,7 +2,6 @@
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -132,10 +131,11 @@ def _add_bench_options(parser: argparse.ArgumentParser, name: str, has_learning:
 def _run_preset(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     from sb3_hrl.errors import MissingExtraError
     from sb3_hrl.experiments.preset import bench_preset
+    from sb3_hrl.threads import available_threads
 
     if not Path(args.output).absolute().parent.is_dir():
         parser.error(f"--output: there is no folder {Path(args.output).absolute().parent}")
-    n_threads_list = args.n_threads_list or sorted({1, len(os.sched_getaffinity(0))})
+    n_threads_list = args.n_threads_list or sorted({1, available_threads()})
     try:
         return bench_preset(args.env, args.conf_file, args.n_envs_list, n_threads_list, args.rounds, args.output)
     except (ValueError, MissingExtraError) as error:

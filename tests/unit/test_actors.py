@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,12 +24,14 @@ from stable_baselines3.common.policies import ActorCriticCnnPolicy, ActorCriticP
 from stable_baselines3.common.vec_env import DummyVecEnv, VecCheckNan, VecEnv, VecNormalize, VecTransposeImage
 
 from benchmarks.reliability.actors import Audit, make_env
+from sb3_hrl import native
 from sb3_hrl.actors import ActorPool, ActorVecEnv, Trajectory, check_shares, learn_statistics, make_actor_env
 from sb3_hrl.actors.actor import describe_policy, learned_arrays
 from sb3_hrl.actors.memory import SharedWeights
 from sb3_hrl.actors.process import preload
 from sb3_hrl.cnn import NatureCnnPolicy
 from sb3_hrl.registry import register_envs
+from sb3_hrl.vec_env import NativeVecEnv
 from sb3_hrl.wrappers import ActionHold
 from tests.envs import ImageEnv, ScriptedEnv
 
@@ -385,6 +388,38 @@ def test_an_error_before_the_first_step_stops_at_once() -> None:
         pytest.raises(RuntimeError, match=r"(?s)failed before its first step.*ZeroDivisionError: made in vain"),
     ):
         env.reset()
+
+
+def test_a_script_without_its_guard_is_told_so(tmp_path: Path) -> None:
+    guarded = LEARNER.replace("learning", "learning in vain")
+    head, guard, body = guarded.partition('if __name__ == "__main__":\n')
+    for script, is_guarded in ((guarded, True), (head + textwrap.dedent(body), False)):
+        (tmp_path / "learner.py").write_text(script)
+        command = [sys.executable, str(tmp_path / "learner.py"), "512"]
+        learner = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert (learner.returncode == 0) == is_guarded
+        last_line = learner.stderr.strip().rpartition("\n")[2]
+        assert (guard.strip() in last_line) != is_guarded
+        assert "replaced" not in learner.stderr  # not tried a hundred times
+
+
+class ThreadsEnv(ScriptedEnv):
+    """Shows how many threads its process takes: environments in C++, and torch."""
+
+    def _obs(self) -> np.ndarray:
+        inner = NativeVecEnv("Hopper-v5", n_envs=2)
+        inner.close()
+        return np.array([inner.n_threads, th.get_num_threads()], dtype=np.float32)
+
+
+def test_an_actor_has_one_thread() -> None:
+    """Whatever its environments would take in a process of their own."""
+    env = _make_actor_env(ThreadsEnv)
+    with _make_pool(env):
+        in_actors: Any = env.reset()
+    here: Any = env.reset()
+    assert in_actors.tolist() == [[1.0, 1.0]] * 2
+    assert here.tolist() == [[min(2, native.build_info().available_cpus), th.get_num_threads()]] * 2
 
 
 def test_monitor_files_go_on(tmp_path: Path) -> None:

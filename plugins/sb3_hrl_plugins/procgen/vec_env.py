@@ -1,7 +1,6 @@
 """An SB3 VecEnv over Procgen's own batch, and ``vec_env_wrapper: procgen``."""
 
 import copy
-import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
 
 from sb3_hrl.envs.task import NoNativeForm
+from sb3_hrl.threads import available_threads
 from sb3_hrl.vec_env.batch import BatchVecEnv
 from sb3_hrl.vec_env.recipe import Recipe, read_recipe
 from sb3_hrl_plugins.procgen.env_ids import GAMES, PROCGEN, env_id
@@ -63,7 +63,7 @@ class ProcgenVecEnv(BatchVecEnv):
         PROCGEN.require(env_id(self.game.env_name))
         self._painter = Painter(self.game)
         if n_threads is None:
-            n_threads = min(n_envs, len(os.sched_getaffinity(0)))
+            n_threads = min(n_envs, available_threads())
         # One thread is the caller's own.
         self._batch = self.game.make_batch(n_envs, None, n_threads if n_threads > 1 else 0)
         self._obs = self._observe()[1]
