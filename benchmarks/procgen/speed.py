@@ -36,7 +36,6 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from stable_baselines3 import PPO
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
@@ -46,7 +45,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from sb3_hrl.actors import ActorVecEnv
-from sb3_hrl.experiments.bench import Contestant, write_report
+from sb3_hrl.experiments.bench import Clock, Contestant, write_report
 from sb3_hrl.hppo import HPPO
 from sb3_hrl_plugins.impala import IMPALA
 from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv, procgen
@@ -112,20 +111,6 @@ def train(setting: Setting, model: OnPolicyAlgorithm) -> Contestant:
     venv = model.get_env()
     assert venv is not None
     return Contestant(lambda: model.learn(setting.n_total, reset_num_timesteps=False), venv.close)
-
-
-class Clock(BaseCallback):
-    """Notes when each rollout is complete."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.times: list[float] = []
-
-    def _on_step(self) -> bool:
-        return True
-
-    def _on_rollout_end(self) -> None:
-        self.times.append(time.perf_counter())
 
 
 def train_with_actors(setting: Setting, model: OnPolicyAlgorithm) -> Contestant:

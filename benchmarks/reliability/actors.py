@@ -7,7 +7,7 @@ How a pool of actors bears it that one of them is killed again and again.
 First the actors collect undisturbed, then with a SIGKILL for one of them every ``--period`` seconds. The learner only takes
 what they deliver, and checks it: every observation says which process has made it, at which of its steps, after which action,
 so that a trajectory that is torn, doubled or lost is seen. The exit code is 1 if there is one, if an actor took longer than
-``--limit`` seconds to come back, or if less than 80 % of the throughput is left.
+``--limit`` seconds to come back, or never came, or if less than 80 % of the throughput is left.
 """
 
 import argparse
@@ -103,8 +103,9 @@ class Audit:
         actor, where = trajectory.actor, f"actor {trajectory.actor}, trajectory {trajectory.sequence}"
         assert isinstance(trajectory.obs, np.ndarray)
         tags = read_tags(trajectory.obs)
-        # What a replacement begins with was seen by the one before.
-        process, n_steps = tags[int(self._keeps_states) :, :, 0], tags[:, :, 1]
+        # What a replacement begins with was seen by the one before; at the very beginning whether or not states are kept.
+        is_shown_before = self._keeps_states or trajectory.sequence == 0
+        process, n_steps = tags[int(is_shown_before) :, :, 0], tags[:, :, 1]
         self.n_trajectories += 1
         if trajectory.sequence != self._sequences.get(actor, -1) + 1:
             self.problems.append(f"{where}: comes after {self._sequences.get(actor)}")
@@ -153,10 +154,9 @@ class Result(NamedTuple):
 class TimedPool(ActorPool):
     """Notes when an actor that was killed is back."""
 
-    killed_at: float | None = None
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.killed_at: dict[int, float] = {}  # of those that are not back yet
         self.back_seconds: list[float] = []
 
     def kill(self, actor: int) -> None:
@@ -164,12 +164,12 @@ class TimedPool(ActorPool):
         :param actor: who is killed
         """
         os.kill(self._workers[actor].process.pid, signal.SIGKILL)
-        self.killed_at = time.perf_counter()
+        self.killed_at[actor] = time.perf_counter()
 
     def _take(self, worker: Any, kind: str, content: Any) -> None:
         super()._take(worker, kind, content)
-        if kind == READY and self.killed_at is not None:
-            self.back_seconds.append(time.perf_counter() - self.killed_at)
+        if kind == READY and worker.index in self.killed_at:
+            self.back_seconds.append(time.perf_counter() - self.killed_at.pop(worker.index))
 
 
 def make_env(env_id: str, n_envs: int) -> VecEnv:
@@ -210,10 +210,11 @@ def run(env_id: str, n_actors: int, n_envs: int, n_steps: int, seconds: float, p
                 pool.release(trajectory)
                 pool.publish()
                 now = time.perf_counter()
-                if now >= next_kill:
+                if next_kill <= now < start + seconds:
                     pool.kill(n_kills % n_actors)
                     n_kills, next_kill = n_kills + 1, next_kill + period
             rates.append(n_collected / (now - start))
+        missing = sorted(pool.killed_at)
     undisturbed, disturbed = rates
     return Result(
         undisturbed,
@@ -224,7 +225,7 @@ def run(env_id: str, n_actors: int, n_envs: int, n_steps: int, seconds: float, p
         statistics.median(pool.back_seconds),
         max(pool.back_seconds),
         audit.n_trajectories,
-        audit.problems,
+        [*audit.problems, *(f"actor {actor}: has not come back" for actor in missing)],
     )
 
 

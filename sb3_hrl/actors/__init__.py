@@ -2,7 +2,7 @@
 
 from sb3_hrl.actors.pool import ActorPool, PoolTimes
 from sb3_hrl.actors.trajectory import Trajectory, learn_statistics
-from sb3_hrl.actors.vec_env import ActorVecEnv, actor_env, check_n_actors, check_shares, make_actor_env
+from sb3_hrl.actors.vec_env import ActorVecEnv, actor_env, check_actors, check_shares, make_actor_env
 
 __all__ = [
     "ActorPool",
@@ -10,7 +10,7 @@ __all__ = [
     "PoolTimes",
     "Trajectory",
     "actor_env",
-    "check_n_actors",
+    "check_actors",
     "check_shares",
     "learn_statistics",
     "make_actor_env",

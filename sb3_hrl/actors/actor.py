@@ -242,7 +242,7 @@ class Actor:
         # Some environments draw from the global streams. An actor that takes another's place draws other numbers.
         set_random_seed(derive_seed(start.noise_seed, start.actor, start.n_starts) % 2**32)
         venv = spec.build(start.envs, start.n_starts > 0)
-        venv._seeds, venv._options = start.seeds, start.options
+        venv.unwrapped._seeds, venv.unwrapped._options = start.seeds, start.options
         self.reset_obs = venv.reset()
         # The learner's wrappers see this reset, and the actor's see the same one.
         venv.reset = lambda: self.reset_obs  # type: ignore[method-assign]

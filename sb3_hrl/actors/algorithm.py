@@ -11,7 +11,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_hrl.actors.pool import ActorPool
 from sb3_hrl.actors.rollout import collect_from_actors
-from sb3_hrl.actors.vec_env import actor_env, make_actor_env
+from sb3_hrl.actors.vec_env import actor_env, check_actors, make_actor_env
 from sb3_hrl.cnn import ImpalaCnn, NatureCnn
 from sb3_hrl.rollout.algorithm import TimeAwareAlgorithm
 from sb3_hrl.rollout.time_aware import TimeAwareRolloutBuffer
@@ -44,11 +44,10 @@ class ActorAlgorithm(TimeAwareAlgorithm):
         return None if env is None else env.pool
 
     def _can_run_natively(self, env: VecEnv) -> bool:
-        if self.rollout == "native" and self.n_actors:
-            raise ValueError(
-                f"{type(self).__name__}: rollout: 'native' is not possible with n_actors={self.n_actors}: actors have a loop "
-                "of their own"
-            )
+        try:
+            check_actors(self.n_actors, rollout=self.rollout)
+        except ValueError as error:
+            raise ValueError(f"{type(self).__name__}: {error}") from error
         return not self.n_actors and super()._can_run_natively(env)
 
     def _configure_hold(self, gamma: float) -> None:

@@ -24,10 +24,10 @@ from sb3_hrl.actors.vec_env import actor_env, check_shares
 from sb3_hrl.cnn import NatureCnnPolicy
 from sb3_hrl.wrappers import ActionHold
 
-# How long the learner waits at a time before it looks after the actors, and how much one look counts at most on the clock of
-# an actor that gives no sign of life: a learner that was away, or stopped, must not blame the actors for it.
+# How long the learner waits at a time before it looks after the actors, and what share of the time-out one look counts at most
+# on the clock of an actor that gives no sign of life: a learner that was away, or stopped, must not blame the actors for it.
 _LOOK_SECONDS = 0.25
-_MAX_LOOK_SECONDS = 1.0
+_MAX_LOOK_SHARE = 1 / 3
 # How much of the time-out may pass: what is left is for the looks, which are apart. Starting takes longer than a step.
 _PATIENCE, _START_PATIENCE = 0.9, 4.0
 _CLOSE_SECONDS = 5.0
@@ -331,7 +331,7 @@ class ActorPool:
         if n_beats != worker.n_beats or not is_busy:
             worker.quiet_seconds = 0.0
         else:
-            worker.quiet_seconds += min(now - worker.last_look, _MAX_LOOK_SECONDS)
+            worker.quiet_seconds += min(now - worker.last_look, _MAX_LOOK_SHARE * self._timeout)
         worker.n_beats, worker.last_look = n_beats, now
         return worker.quiet_seconds > self._timeout * (_START_PATIENCE if worker.reset_obs is None else _PATIENCE)
 
@@ -379,7 +379,7 @@ class ActorPool:
             reason = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         what = f"actor {worker.index} (environments {worker.envs.start} to {worker.envs.stop - 1}) {reason}"
         trace = "" if worker.error is None else f"\n{worker.error}"
-        if (trace or code > 0) and not had_started and self.n_restarts == 0:
+        if (trace or code >= 0) and not had_started and self.n_restarts == 0:
             hint = trace or f"; what it printed says why, perhaps that the script that starts it has no {_GUARD}"
             raise RuntimeError(f"{what} before its first step{hint}")
         if self.n_restarts >= self._max_restarts:

@@ -7,6 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from multiprocessing import forkserver, get_context
 from multiprocessing.connection import Connection
 from types import ModuleType
@@ -80,10 +81,11 @@ def run_process(
     register_envs()  # an environment may be named by a plug-in's id
     try:
         Actor(cloudpickle.loads(spec), start).run(weights, _Sink(start.actor, connection, slots, control))
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # the learner has closed the pool
+    except _LearnerGone:
+        pass
     except BaseException:
-        send(connection, (ERROR, traceback.format_exc()))
+        with suppress(OSError):
+            send(connection, (ERROR, traceback.format_exc()))
         raise SystemExit(1) from None
 
 
@@ -96,6 +98,10 @@ def _end_with_the_learner() -> None:
     os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
 
 
+class _LearnerGone(Exception):
+    """The learner has closed the pool."""
+
+
 class _Sink:
     """A ``TrajectorySink`` that ends at the learner's side of a connection."""
 
@@ -104,7 +110,7 @@ class _Sink:
         self._beats, self._is_closed = control.arrays()["beats"][actor : actor + 1], control.arrays()["is_closed"]
 
     def start(self, obs: Any, state: ActorState) -> None:
-        send(self._connection, (READY, (obs, state)))
+        self._send((READY, (obs, state)))
 
     def take(self) -> Task | None:
         try:
@@ -115,11 +121,17 @@ class _Sink:
         return Task(self._slots.arrays(slot), *order)
 
     def put(self, report: Report) -> None:
-        send(self._connection, (REPORT, report))
+        self._send((REPORT, report))
 
     def is_open(self) -> bool:
         self._beats += 1
         return not self._is_closed[0]
+
+    def _send(self, message: Any) -> None:
+        try:
+            send(self._connection, message)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise _LearnerGone from error
 
 
 def send(connection: Connection, message: Any) -> None:

@@ -153,7 +153,7 @@ class ActorVecEnv(VecEnv):
             obs = self.pool.reset()
         else:
             self.actor_states = []  # they are here now
-            self._local._seeds, self._local._options = self._seeds, self._options
+            self._local.unwrapped._seeds, self._local.unwrapped._options = self._seeds, self._options
             obs = self._local.reset()
             self.reset_infos = self._local.reset_infos
         self._reset_seeds()
@@ -212,7 +212,7 @@ def make_actor_env(env: Any, n_actors: int | None, seed: int | None = None) -> A
     :return: environments for the model; without actors, ``env`` as it is
     :raises ValueError: if these environments cannot be shared out among actors
     """
-    check_n_actors(n_actors)
+    check_actors(n_actors)
     if not n_actors or env is None:
         return env
     if isinstance(env, str) or (callable(env) and not isinstance(env, gym.Env | VecEnv)):
@@ -226,13 +226,26 @@ def make_actor_env(env: Any, n_actors: int | None, seed: int | None = None) -> A
     return env
 
 
-def check_n_actors(n_actors: Any) -> None:
+def check_actors(
+    n_actors: Any = None, actor_timeout: Any = 30.0, max_restarts: Any = 100, rollout: Any = "auto", **_: Any
+) -> None:
     """
-    :param n_actors: a constructor's argument
-    :raises ValueError: unless it is None or a number of processes
+    Check those of a constructor's arguments that are about actors.
+
+    :param n_actors: None or a number of processes
+    :param actor_timeout: seconds
+    :param max_restarts: a number
+    :param rollout: how rollouts are collected
+    :raises ValueError: that names the argument, what was expected and what came
     """
     if n_actors is not None and (isinstance(n_actors, bool) or not isinstance(n_actors, int) or n_actors < 0):
         raise ValueError(f"n_actors: expected a number of processes >= 1, or 0 for none, got {n_actors!r}")
+    if not actor_timeout > 0:
+        raise ValueError(f"actor_timeout: expected a number of seconds > 0, got {actor_timeout!r}")
+    if max_restarts < 0:
+        raise ValueError(f"max_restarts: expected a whole number >= 0, got {max_restarts!r}")
+    if n_actors and rollout == "native":
+        raise ValueError(f"rollout: 'native' is not possible with n_actors={n_actors}: actors have a loop of their own")
 
 
 def check_shares(n_envs: int, n_actors: int) -> None:

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 
@@ -32,6 +33,20 @@ class Contestant(NamedTuple):
 
     run: Callable[[], Any]
     close: Callable[[], Any]
+
+
+class Clock(BaseCallback):
+    """Notes when each rollout is complete."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times: list[float] = []
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self.times.append(time.perf_counter())
 
 
 class Setting(NamedTuple):

@@ -56,13 +56,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     text = "measure how many environments and threads are fastest here, and write a preset with them"
     preset = bench.add_parser("preset", help=text, description=text)
+    preset.add_argument("--algo", default="hppo", help="what trains: hppo, impala (default: hppo)")
     preset.add_argument("--env", default="procgen-coinrun-v0", help="what is trained (default: procgen-coinrun-v0)")
-    preset.add_argument("-conf", "--conf-file", default=None, help="hyperparameters to begin with (default: hppo's own)")
+    preset.add_argument("-conf", "--conf-file", default=None, help="hyperparameters to begin with (default: the algorithm's)")
     preset.add_argument(
         "-o", "--output", default="my_machine.yml", metavar="FILE", help="the preset (default: my_machine.yml)"
     )
-    text = "numbers of environments (default: 16 32 64 128)"
-    preset.add_argument("--n-envs-list", type=positive, nargs="+", default=[16, 32, 64, 128], metavar="N", help=text)
+    text = "numbers of environments (default: 16 32 64 128, with actors 4 8 16 32 for each)"
+    preset.add_argument("--n-envs-list", type=positive, nargs="+", default=None, metavar="N", help=text)
     text = "numbers of torch's threads (default: 1, and as many as there are cores)"
     preset.add_argument("--n-threads-list", type=positive, nargs="+", default=None, metavar="N", help=text)
     preset.add_argument("--rounds", type=positive, default=3, help="iterations of each that count (default: 3)")
@@ -137,7 +138,8 @@ def _run_preset(parser: argparse.ArgumentParser, args: argparse.Namespace) -> in
         parser.error(f"--output: there is no folder {Path(args.output).absolute().parent}")
     n_threads_list = args.n_threads_list or sorted({1, available_threads()})
     try:
-        return bench_preset(args.env, args.conf_file, args.n_envs_list, n_threads_list, args.rounds, args.output)
+        given = args.algo, args.env, args.conf_file, args.n_envs_list
+        return bench_preset(*given, n_threads_list, args.rounds, args.output)
     except (ValueError, MissingExtraError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -2,22 +2,23 @@
 
 import json
 import statistics
-import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+import numpy as np
 import torch as th
 import yaml
 from rich.progress import track
 from rich.table import Table
 from stable_baselines3.common.env_util import make_vec_env
 
-from sb3_hrl.experiments.bench import GOOD_ENOUGH, describe_machine, get_console
+from sb3_hrl.actors import ActorVecEnv, check_shares
+from sb3_hrl.experiments.bench import GOOD_ENOUGH, Clock, describe_machine, get_console
 from sb3_hrl.extras import check_extra
-from sb3_hrl.hppo import HPPO
-from sb3_hrl.registry import VEC_ENVS, import_dotted, register_envs, resolve, suggest
+from sb3_hrl.registry import VEC_ENVS, get_spec, import_dotted, register_envs, resolve, suggest
 from sb3_hrl.zoo.validation import (
     CHECKPOINT_KEYS,
     HYPERPARAMS,
@@ -30,7 +31,11 @@ from sb3_hrl.zoo.validation import (
 )
 
 # Keys that cost time, which is not measured.
-_NOT_MEASURED = ("env_wrapper", "frame_stack", "callback", "n_actors")
+_NOT_MEASURED = ("env_wrapper", "frame_stack", "callback")
+# Numbers of environments, and of an actor's.
+N_ENVS, N_ENVS_EACH = (16, 32, 64, 128), (4, 8, 16, 32)
+# Iterations before those that count: actors find time to collect while nobody learns yet.
+_N_UNCOUNTED = 2
 
 
 class Rate(NamedTuple):
@@ -46,15 +51,22 @@ class Rate(NamedTuple):
 
 
 def bench_preset(
-    env_id: str, config: str | None, n_envs_list: Sequence[int], n_threads_list: Sequence[int], n_rounds: int, file: str
+    algo: str,
+    env_id: str,
+    config: str | None,
+    n_envs_list: Sequence[int] | None,
+    n_threads_list: Sequence[int],
+    n_rounds: int,
+    file: str,
 ) -> int:
     """
-    Take hppo's hyperparameters through a few iterations for each number of environments and of threads, and write them down
-    with the best.
+    Take hyperparameters through a few iterations for each number of environments and of threads, and write them down with the
+    best.
 
+    :param algo: an algorithm of a plug-in that collects rollouts: hppo, impala
     :param env_id: the environment
-    :param config: a preset or a file to begin with; hppo's own by default
-    :param n_envs_list: the numbers of environments
+    :param config: a preset or a file to begin with; the algorithm's own by default
+    :param n_envs_list: the numbers of environments; None for usual ones
     :param n_threads_list: the numbers of torch's threads
     :param n_rounds: iterations of each that count
     :param file: where the preset goes
@@ -66,16 +78,24 @@ def bench_preset(
     check_extra(env_id)
     if env_id not in gym.registry:
         raise ValueError(f"--env: there is no environment {env_id!r}{suggest(env_id, gym.registry)}")
-    path = str(HYPERPARAMS / "hppo.yml") if config is None else find_config(config, HYPERPARAMS / "presets")
-    check_config(path, env_id, HPPO, is_atari=False, overrides=None)
+    spec = get_spec(algo)
+    algorithm = spec.load("algorithm")
+    path = str(spec.hyperparams_path) if config is None else find_config(config, HYPERPARAMS / "presets")
+    check_config(path, env_id, algorithm, is_atari=False, overrides=None)
     written = dict(read_section(path, env_id, is_atari=False))
-    section = normalise(written, HPPO)
+    section = normalise(written, algorithm)
+    n_actors = section.get("n_actors") or 0
+    if n_envs_list is None:
+        n_envs_list = [n_actors * n for n in N_ENVS_EACH] if n_actors else N_ENVS
+    for n_envs in n_envs_list:
+        if n_actors:
+            check_shares(n_envs, n_actors)
     left_out = [key for key in _NOT_MEASURED if section.get(key)]
     if left_out:
         print(f"Not measured, since it is done without: {', '.join(left_out)}")
     cases = [(n_envs, n_threads) for n_envs in n_envs_list for n_threads in n_threads_list]
     n_threads_before = th.get_num_threads()
-    rates = [Rate(*case, _measure(env_id, section, *case, n_rounds)) for case in track(cases, transient=True)]
+    rates = [Rate(*case, _measure(algorithm, env_id, section, *case, n_rounds)) for case in track(cases, transient=True)]
     th.set_num_threads(n_threads_before)
     best = choose(rates)
     table = Table("n_envs", "threads", "steps/s", title=env_id)
@@ -84,7 +104,7 @@ def bench_preset(
     get_console().print(table)
     n_steps = max(1, section.get("n_envs", 1) * section.get("n_steps", 2048) // best.n_envs)  # rollouts as large as before
     _write(file, env_id, {**written, "n_envs": best.n_envs, "n_steps": n_steps}, best)
-    print(f"python -m rl_zoo3.train --algo hppo --env {env_id} -conf {file} --num-threads {best.n_threads} -P")
+    print(f"python -m rl_zoo3.train --algo {algo} --env {env_id} -conf {file} --num-threads {best.n_threads} -P")
     return 0
 
 
@@ -97,11 +117,13 @@ def choose(rates: Sequence[Rate]) -> Rate:
     return min(good, key=lambda rate: (rate.n_envs, -rate.sps))
 
 
-def _measure(env_id: str, section: dict[str, Any], n_envs: int, n_threads: int, n_rounds: int) -> float:
+def _measure(algorithm: Any, env_id: str, section: dict[str, Any], n_envs: int, n_threads: int, n_rounds: int) -> float:
     th.set_num_threads(n_threads)
-    venv = make_vec_env(env_id, n_envs, env_kwargs=section.get("env_kwargs"))
-    if "vec_env_wrapper" in section:
-        venv = resolve(VEC_ENVS, section["vec_env_wrapper"])(venv)
+    wrapper = resolve(VEC_ENVS, section["vec_env_wrapper"]) if "vec_env_wrapper" in section else None
+    vec_env_cls: Any = partial(ActorVecEnv, vec_env_wrapper=wrapper) if section.get("n_actors") else None
+    venv = make_vec_env(env_id, n_envs, env_kwargs=section.get("env_kwargs"), vec_env_cls=vec_env_cls)
+    if wrapper is not None and vec_env_cls is None:
+        venv = wrapper(venv)
     others = {*ZOO_KEYS, *CHECKPOINT_KEYS, *_NOT_MEASURED, "n_steps", "batch_size"}
     settings = {key: value for key, value in section.items() if key not in others}
     # Schedules, which only the zoo reads, cost nothing.
@@ -111,16 +133,13 @@ def _measure(env_id: str, section: dict[str, Any], n_envs: int, n_threads: int, 
     if "." in settings["policy"]:
         settings["policy"] = import_dotted(settings["policy"])
     n_steps = 32
-    batch_size = min(int(section.get("batch_size", 64)), n_envs * n_steps)
-    model = HPPO(env=venv, n_steps=n_steps, batch_size=batch_size, device="cpu", seed=0, **settings)
-    model.learn(n_envs * n_steps)
-    seconds = []
-    for _ in range(n_rounds):
-        begin = time.perf_counter()
-        model.learn(n_envs * n_steps, reset_num_timesteps=False)
-        seconds.append(time.perf_counter() - begin)
+    if section.get("batch_size"):
+        settings["batch_size"] = min(section["batch_size"], n_envs * n_steps)
+    model = algorithm(env=venv, n_steps=n_steps, device="cpu", seed=0, **settings)
+    clock = Clock()
+    model.learn((_N_UNCOUNTED + n_rounds) * n_envs * n_steps, clock)
     venv.close()
-    return n_envs * n_steps / statistics.median(seconds)
+    return n_envs * n_steps / statistics.median(np.diff(clock.times[_N_UNCOUNTED - 1 :]))
 
 
 def _write(file: str, env_id: str, section: dict[str, Any], best: Rate) -> None:

@@ -13,7 +13,7 @@ from stable_baselines3.common.preprocessing import get_action_dim
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from stable_baselines3.common.vec_env import VecEnv
 
-from sb3_hrl.actors import check_n_actors, make_actor_env
+from sb3_hrl.actors import check_actors, make_actor_env
 from sb3_hrl.actors.algorithm import ActorAlgorithm
 from sb3_hrl.carried import MUSCLE_SAMPLE, Carried
 from sb3_hrl.envs.task import Task
@@ -110,7 +110,8 @@ class HPPO(ActorAlgorithm, PPO):
         log_std_end: float | None = None,
         learn_std: bool = True,
     ) -> None:
-        self.check_arguments(muscle_kwargs, log_std, n_actors)
+        actors = {"n_actors": n_actors, "actor_timeout": actor_timeout, "max_restarts": max_restarts}
+        self.check_arguments(muscle_kwargs, log_std, **actors)
         self.rollout = rollout
         self.freeze_normalization = freeze_normalization
         self.shard_size = shard_size
@@ -147,17 +148,17 @@ class HPPO(ActorAlgorithm, PPO):
         )
 
     @staticmethod
-    def check_arguments(muscle_kwargs: Any = None, log_std: Any = None, n_actors: Any = None, **_: Any) -> None:
+    def check_arguments(muscle_kwargs: Any = None, log_std: Any = None, **others: Any) -> None:
         """
         Check what can be checked without an environment; a YAML file is checked so before one exists.
 
         :param muscle_kwargs: the constructor's
         :param log_std: the constructor's
-        :param n_actors: the constructor's
+        :param others: the constructor's
         :raises ValueError: that names the argument, what was expected and what came
         """
         MuscleConfig.from_kwargs(muscle_kwargs).check_base()
-        check_n_actors(n_actors)
+        check_actors(**others)
         for number in log_std.values() if isinstance(log_std, Mapping) else [log_std]:
             if number is not None and not is_number(number):
                 raise ValueError(f"log_std: expected a number, or one for each group, got {log_std!r}")

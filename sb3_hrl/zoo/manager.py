@@ -123,10 +123,15 @@ class PluginExperimentManager(ExperimentManager):
                 self.config, self.env_name.gym_id, algorithm, is_atari=self._is_atari, overrides=self.custom_hyperparams
             )
         hyperparams, saved_hyperparams = super().read_hyperparameters()
+        section = read_section(self.config, self.env_name.gym_id, self._is_atari)
+        wanted = section.get("eval_env_kwargs")
+        is_given = self._eval_env_kwargs_args is not None or "eval_env_kwargs" in (self.custom_hyperparams or {})
+        if self.env_kwargs and wanted is not None and not is_given:
+            eval_env_kwargs = follow_env_kwargs(self.env_kwargs, section.get("env_kwargs") or {}, wanted)
+            hyperparams["eval_env_kwargs"] = saved_hyperparams["eval_env_kwargs"] = eval_env_kwargs
         with clear_errors():
             for key, given in (("env_kwargs", self.env_kwargs), ("eval_env_kwargs", self._eval_env_kwargs_args)):
                 check_env_kwargs(self.env_name.gym_id, key, hyperparams.get(key) or given)
-        section = read_section(self.config, self.env_name.gym_id, self._is_atari)
         if MUSCLE_KWARGS in section and hyperparams[MUSCLE_KWARGS] != section[MUSCLE_KWARGS]:
             # A trial, or the command line, says some of them; the file says the others.
             merged = {**section[MUSCLE_KWARGS], **hyperparams[MUSCLE_KWARGS]}
@@ -320,6 +325,19 @@ class PluginExperimentManager(ExperimentManager):
             return super().hyperparameters_optimization()
         with heartbeat_studies():
             super().hyperparameters_optimization()
+
+
+def follow_env_kwargs(given: Mapping[str, Any], usual: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    What evaluation has otherwise than training stays so; all else follows the command line.
+
+    :param given: ``env_kwargs`` of the command line, which replace the file's
+    :param usual: ``env_kwargs`` of the file
+    :param wanted: ``eval_env_kwargs`` of the file
+    :return: ``eval_env_kwargs`` that go with those that were given
+    """
+    own = {key: value for key, value in wanted.items() if key not in usual or usual[key] != value}
+    return {key: value for key, value in given.items() if key in wanted or key not in usual} | own
 
 
 @contextmanager

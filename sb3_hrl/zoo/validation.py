@@ -299,12 +299,17 @@ def _check_section(
     hyperparams = normalise({**section, **overrides}, algorithm)
     for text in _check_together(hyperparams, algorithm):
         yield config, Problem(section_line, text)
+    is_sound = True
     for key in hyperparams:
         for line, text in _check_key(key, hyperparams, algorithm):
+            is_sound = False
             if key in overrides:
                 yield overrides_source, Problem(None, text)
             else:
                 yield config, Problem(line or line_of(section, key), text)
+    if is_sound:  # each by itself
+        for _, text in _check_further(algorithm, hyperparams):
+            yield config, Problem(section_line, text)
 
 
 def _check_together(hyperparams: Mapping[str, Any], algorithm: type) -> Iterator[str]:

@@ -274,14 +274,19 @@ def test_killed_actors_are_replaced(keeps_states: bool) -> None:
     assert audit.n_trajectories == 40
 
 
-def test_an_actor_that_hangs_is_replaced() -> None:
+@pytest.mark.parametrize("seconds", [0.0, 2.0], ids=["a learner that waits", "a learner that never has to"])
+def test_an_actor_that_hangs_is_replaced(seconds: float) -> None:
     env = make_env("Pendulum-v1", 2)
     audit = Audit(env.action_space)
 
     def look(number: int, trajectory: Trajectory) -> None:
         audit.check(trajectory)
 
-    pool = _make_pool(env, timeout=6.0)
+    def learn(number: int, trajectory: Trajectory) -> None:
+        audit.check(trajectory)
+        time.sleep(seconds)
+
+    pool, n_looks = _make_pool(env, timeout=6.0), 0
     with pool, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         env.reset()
@@ -290,7 +295,8 @@ def test_an_actor_that_hangs_is_replaced() -> None:
         stopped = _pid(pool, 1)
         os.kill(stopped, signal.SIGSTOP)
         while pool.n_restarts == 0:
-            _collect(pool, 1, look)
+            _collect(pool, 1, learn)
+            n_looks += 1
         _collect(pool, 10, look)
         assert _pid(pool, 1) != stopped
         assert not Path(f"/proc/{stopped}").exists()
@@ -298,6 +304,8 @@ def test_an_actor_that_hangs_is_replaced() -> None:
     text = str(warning.message)
     assert re.match(r"actor 1 \(environments 1 to 1\) gave no sign of life for [56] seconds: replaced", text)
     assert audit.problems == []
+    if seconds:
+        assert n_looks <= 5  # the first may find a sign of life, and the last comes after its learning
 
 
 def test_a_learner_that_is_away_blames_nobody() -> None:
@@ -305,11 +313,33 @@ def test_a_learner_that_is_away_blames_nobody() -> None:
     with _make_pool(env, timeout=4.0) as pool:
         env.reset()
         pool.publish()
-        for _ in range(2):
-            trajectory = pool.get()
-            time.sleep(5.0)
+        trajectories = [pool.get() for _ in range(4)]  # then all places are full
+        pool._look(0.0)
+        time.sleep(5.0)
+        for trajectory in trajectories:
             pool.release(trajectory)
+        pool.get()
         assert pool.n_restarts == 0
+
+
+class SlowEnv(ScriptedEnv):
+    """Takes its time."""
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        time.sleep(0.01)
+        return super().step(action)
+
+
+@pytest.mark.parametrize(("env_class", "seconds", "bottleneck"), [(SlowEnv, 0.0, "actors"), (ScriptedEnv, 0.1, "learner")])
+def test_the_bottleneck_is_who_the_other_waits_for(env_class: Any, seconds: float, bottleneck: str) -> None:
+    env = _make_actor_env(env_class)
+    with _make_pool(env) as pool:
+        env.reset()
+        pool.publish()
+        _collect(pool, 6, lambda number, trajectory: time.sleep(seconds))
+        pool.times()
+        _collect(pool, 6, lambda number, trajectory: time.sleep(seconds))
+        assert pool.times().bottleneck == bottleneck
 
 
 class FailingEnv(ScriptedEnv):
@@ -317,23 +347,26 @@ class FailingEnv(ScriptedEnv):
     Fails in its n-th step, or when it is made.
 
     :param n: which step
+    :param error: with what
     """
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, error: type[Exception] = ZeroDivisionError) -> None:
         super().__init__()
-        self.n_left = n
+        self.n_left, self.error = n, error
         if n == 0 and multiprocessing.parent_process() is not None:
-            raise ZeroDivisionError("made in vain")
+            raise error("made in vain")
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self.n_left -= 1
         if self.n_left == 0:
-            raise ZeroDivisionError("the pendulum has fallen off")
+            raise self.error("the pendulum has fallen off")
         return super().step(action)
 
 
-def test_an_error_is_shown_and_too_many_stop_the_training() -> None:
-    env = _make_actor_env(FailingEnv, env_kwargs={"n": 40})
+# The second is what an environment meets whose simulator has died, and what an actor meets whose learner has.
+@pytest.mark.parametrize("error_class", [ZeroDivisionError, BrokenPipeError])
+def test_an_error_is_shown_and_too_many_stop_the_training(error_class: type[Exception]) -> None:
+    env = _make_actor_env(FailingEnv, env_kwargs={"n": 40, "error": error_class})
     pool = _make_pool(env, max_restarts=3)
     with pool, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -344,10 +377,26 @@ def test_an_error_is_shown_and_too_many_stop_the_training() -> None:
     assert len(caught) == pool.n_restarts == 3
     for text in [str(warning.message) for warning in caught] + [str(error.value)]:
         assert "failed" in text
-        assert "ZeroDivisionError: the pendulum has fallen off" in text
+        assert f"{error_class.__name__}: the pendulum has fallen off" in text
         assert "test_actors.py" in text  # where
         assert "EOFError" not in text
     assert "max_restarts=3 actors have been replaced already" in str(error.value)
+
+
+def test_who_dies_before_its_first_trajectory_is_followed_from_where_it_began() -> None:
+    env = make_env("Pendulum-v1", 2)
+    audit = Audit(env.action_space)
+    with _make_pool(env) as pool, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        shown: Any = env.reset()
+        os.kill(_pid(pool, 0), signal.SIGKILL)
+        pool.publish()
+        trajectory = pool.get()
+        while trajectory.actor != 0:
+            trajectory = pool.get()
+        audit.check(trajectory)
+        assert (trajectory.obs[0] == shown[:1]).all()  # type: ignore[index]
+    assert (trajectory.sequence, pool.n_restarts, audit.problems) == (0, 1, [])
 
 
 class DyingEnv(ScriptedEnv):
@@ -381,12 +430,11 @@ def test_what_kills_it_twice_is_not_tried_again() -> None:
     assert starts == [(0, 0), (2, 0), (0, 2), (2, 2)]
 
 
-def test_an_error_before_the_first_step_stops_at_once() -> None:
-    env = _make_actor_env(FailingEnv, env_kwargs={"n": 0})
-    with (
-        _make_pool(env),
-        pytest.raises(RuntimeError, match=r"(?s)failed before its first step.*ZeroDivisionError: made in vain"),
-    ):
+@pytest.mark.parametrize("error_class", [ZeroDivisionError, BrokenPipeError])
+def test_an_error_before_the_first_step_stops_at_once(error_class: type[Exception]) -> None:
+    env = _make_actor_env(FailingEnv, env_kwargs={"n": 0, "error": error_class})
+    expected = rf"(?s)failed before its first step.*{error_class.__name__}: made in vain"
+    with _make_pool(env), pytest.raises(RuntimeError, match=expected):
         env.reset()
 
 
@@ -612,11 +660,15 @@ def test_other_wrappers_are_refused() -> None:
 
 
 def test_a_wrapper_in_every_actor() -> None:
-    env = ActorVecEnv([lambda: gym.make("Pendulum-v1")] * 2, vec_env_wrapper=VecCheckNan)
-    with _make_pool(env) as pool:
-        env.reset()
+    wrapped, plain = (_make_actor_env("Pendulum-v1", vec_env_kwargs={"vec_env_wrapper": x}) for x in (VecCheckNan, None))
+    with _make_pool(wrapped) as pool:
+        in_actors: Any = wrapped.reset()
         pool.publish()
         assert pool.get().rewards.any()
+    for env in (wrapped, plain):
+        env.seed(1)  # which reaches what lies in the wrapper
+        assert (in_actors == env.reset()).all()
+    assert (in_actors != plain.reset()).all()
 
 
 def test_a_hold_wants_its_position() -> None:

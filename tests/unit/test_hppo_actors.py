@@ -174,7 +174,20 @@ def test_without_actors_the_same_environments_are_stepped_here() -> None:
     assert model.num_timesteps == N_STEPS * N_ENVS
 
 
+def test_when_an_actor_counts_as_hung_is_a_parameter() -> None:
+    model = HPPO("MlpPolicy", _make_env(), **KWARGS, actor_timeout=7.0)
+
+    def look(locals_: dict[str, Any], globals_: dict[str, Any]) -> bool:
+        assert model._pool is not None
+        return model._pool._timeout == 7.0
+
+    model.learn(2 * N_STEPS * N_ENVS, callback=look)
+    assert model.num_timesteps == 2 * N_STEPS * N_ENVS
+
+
 def test_what_is_not_possible() -> None:
+    with pytest.raises(ValueError, match=r"^actor_timeout: expected a number of seconds > 0, got -1"):
+        HPPO("MlpPolicy", _make_env(), **KWARGS, actor_timeout=-1)
     with pytest.raises(ValueError, match=r"^HPPO: rollout: 'native' is not possible with n_actors=2"):
         HPPO("MlpPolicy", _make_env(), **KWARGS, rollout="native")
     with pytest.raises(ValueError, match=r"^HPPO: n_actors: expected None for a body with muscles, got 2: native rollouts"):

@@ -177,6 +177,8 @@ def test_actors_go_on_after_their_last_trajectory(tmp_path: Path) -> None:
         (3, {"n_actors": 2}, "n_envs is the total: 3 environments cannot be shared out evenly among 2 actors; n_envs: 2 or 4"),
         ("dummy", {"n_actors": 2}, r"n_actors: expected the environment's id.*got a DummyVecEnv"),
         ("CartPole-v1", {"n_actors": 2, "rollout": "native"}, "rollout: 'native' is not possible with n_actors=2"),
+        ("CartPole-v1", {"n_actors": 2, "actor_timeout": 0.0}, "actor_timeout: expected a number of seconds > 0, got 0.0"),
+        ("CartPole-v1", {"n_actors": 2, "max_restarts": -1}, "max_restarts: expected a whole number >= 0, got -1"),
     ],
 )
 def test_what_cannot_be_shared_out_is_refused(env: Any, kwargs: dict[str, Any], message: str) -> None:

@@ -9,6 +9,7 @@ from sb3_hrl.experiments.cli import main
 from sb3_hrl.experiments.preset import Rate, choose
 from sb3_hrl.hppo import HPPO
 from sb3_hrl.zoo.validation import HYPERPARAMS, check_config
+from sb3_hrl_plugins.impala import IMPALA
 
 SMALL = ["--n-envs-list", "2", "--n-threads-list", "1", "--rounds", "1"]
 
@@ -33,14 +34,28 @@ def test_what_only_the_zoo_reads_is_left_out(tmp_path: Path, capsys: pytest.Capt
     )
     file = tmp_path / "mine.yml"
     assert main(["bench", "preset", "--env", "Pendulum-v1", "-conf", str(given), "-o", str(file), *SMALL]) == 0
-    assert "Not measured, since it is done without: env_wrapper, n_actors" in capsys.readouterr().out
+    assert "Not measured, since it is done without: env_wrapper\n" in capsys.readouterr().out
     written = yaml.safe_load(file.read_text())["default"]
     assert written == {**yaml.safe_load(given.read_text())["default"], "n_envs": 2, "n_steps": 200}
+
+
+def test_impala_with_actors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.yml"
+    command = ["bench", "preset", "--algo", "impala", "-conf", "impala_parallel", "-o", str(file), "--n-threads-list", "1"]
+    assert main([*command, "--rounds", "1", "--n-envs-list", "4", "8"]) == 0
+    check_config(str(file), "procgen-maze-v0", IMPALA, is_atari=False, overrides=None)
+    written = yaml.safe_load(file.read_text())["default"]
+    assert written["n_actors"] == 4
+    assert written["n_envs"] in (4, 8)
+    assert written["n_envs"] * written["n_steps"] == 32 * 128
+    assert f"--algo impala --env procgen-coinrun-v0 -conf {file}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--algo", "imapla"], "no sb3_hrl.algorithms plug-in is named 'imapla', did you mean 'impala'?"),
+        (["-conf", "ppo_parallel"], "n_envs is the total: 2 environments cannot be shared out evenly among 4 actors"),
         (
             ["--env", "procgen-coinrum-v0"],
             "--env: there is no environment 'procgen-coinrum-v0', did you mean 'procgen-coinrun-v0'?",

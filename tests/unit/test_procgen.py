@@ -1,6 +1,7 @@
 """Procgen's games: their options, time limits, states; and what is seen of them by those who do not use them."""
 
 import importlib.util
+import os
 import struct
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecNormalize
 
+from sb3_hrl import native
 from sb3_hrl.errors import MissingExtraError
 from sb3_hrl.extras import check_extra
 from sb3_hrl.vec_env.recipe import monitor_folder
@@ -212,6 +214,40 @@ def test_a_state_goes_on_bit_for_bit(game: str) -> None:
     assert not np.array_equal(again, expected[0][0])
     first.close()
     second.close()
+
+
+def test_a_state_from_before_the_first_reset() -> None:
+    first, second = (ProcgenVecEnv("maze", 2, EASY) for _ in range(2))
+    assert not np.array_equal(first._obs, second._obs)  # no seed was given
+    second.set_state(first.get_state())
+    assert np.array_equal(second.reset(), first.reset())
+    second.set_state(first.get_state())
+    # From then on a reset means other levels.
+    shown = first._obs
+    assert not np.array_equal(first.reset(), shown)
+    assert np.array_equal(second.reset(), first._obs)
+    first.close()
+    second.close()
+
+
+def test_threads_are_those_that_the_process_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    make_batch = Game.make_batch
+
+    def note(game: Game, n_envs: int, seed: int | None, n_threads: int = 0, **kwargs: Any) -> Any:
+        seen.append(n_threads)
+        return make_batch(game, n_envs, seed, n_threads, **kwargs)
+
+    monkeypatch.setattr(Game, "make_batch", note)
+    allowed = os.sched_getaffinity(0)
+    try:
+        for cpus in (allowed, {min(allowed)}):
+            os.sched_setaffinity(0, cpus)
+            ProcgenVecEnv("maze", 8, EASY).close()
+    finally:
+        os.sched_setaffinity(0, allowed)
+    n_threads = min(8, native.build_info().available_cpus)
+    assert seen == [n_threads if n_threads > 1 else 0, 0]  # one is the caller's own
 
 
 def test_a_state_goes_on_in_another_process(tmp_path: Path) -> None:

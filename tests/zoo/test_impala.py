@@ -56,9 +56,17 @@ def test_optimize_and_load_a_trial(tmp_path: Path) -> None:
     assert (model.gamma, model.n_steps) == (trial.user_attrs["gamma"], trial.user_attrs["n_steps"])
 
 
-def test_a_wrong_argument_ends_before_anything_exists(tmp_path: Path) -> None:
-    process = run_zoo("train", *CARTPOLE, "-params", "rho_bar:-1.0", cwd=tmp_path, returncode=2)
-    assert "rho_bar: expected a number > 0, got -1.0" in process.stderr
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        (["rho_bar:-1.0"], "rho_bar: expected a number > 0, got -1.0"),
+        (["n_steps:256", "batch_size:128"], "batch_size: expected at least one unroll of n_steps 256, or null"),
+        (["n_actors:2", "n_envs:8", "rollout:'native'"], "rollout: 'native' is not possible with n_actors=2"),
+    ],
+)
+def test_a_wrong_argument_ends_before_anything_exists(tmp_path: Path, params: list[str], message: str) -> None:
+    process = run_zoo("train", *CARTPOLE, "-params", *params, cwd=tmp_path, returncode=2)
+    assert message in process.stderr
     assert list(tmp_path.iterdir()) == []
 
 

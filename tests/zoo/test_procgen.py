@@ -3,10 +3,13 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
 from sb3_hrl.experiments.cli import main
+from sb3_hrl.zoo.manager import follow_env_kwargs
 from tests.zoo.conftest import read_video, run_zoo
 
 COINRUN, FRUITBOT = (["--env", f"procgen-{game}-v0", "--seed", "0"] for game in ("coinrun", "fruitbot"))
@@ -39,6 +42,29 @@ def test_a_run_and_what_is_made_of_it(tmp_path: Path) -> None:
     assert frames.shape[1:] == (512, 512, 3)
     assert frames[0].std() > 10
     assert (frames[0] != frames[-1]).any()
+
+
+def test_evaluation_follows_the_command_line(tmp_path: Path) -> None:
+    options = ["-n", "64", "--eval-freq", "-1", *SMALL, "--env-kwargs", "distribution_mode:'hard'", "num_levels:50"]
+    run_zoo("train", "--algo", "hppo", *FRUITBOT, *options, cwd=tmp_path)
+    saved = yaml.unsafe_load((tmp_path / "logs/hppo/procgen-fruitbot-v0_1/procgen-fruitbot-v0/config.yml").read_text())
+    assert saved["env_kwargs"] == {"distribution_mode": "hard", "num_levels": 50}
+    assert saved["eval_env_kwargs"] == {"distribution_mode": "hard"}  # levels remain those that training does not know
+
+
+@pytest.mark.parametrize(
+    ("given", "usual", "wanted", "expected"),
+    [
+        ({"mode": "hard"}, {"mode": "easy", "levels": 9}, {"mode": "easy"}, {"mode": "hard"}),
+        ({"levels": 5}, {"mode": "easy", "levels": 9}, {"mode": "easy"}, {}),
+        ({"levels": 5}, {"levels": 9}, {"levels": 0}, {"levels": 0}),
+        ({"new": 1, "levels": 5}, {"levels": 9}, {"levels": 0, "width": 64}, {"new": 1, "levels": 0, "width": 64}),
+    ],
+)
+def test_what_evaluation_has_otherwise_stays_so(
+    given: dict[str, Any], usual: dict[str, Any], wanted: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    assert follow_env_kwargs(given, usual, wanted) == expected
 
 
 def test_the_zoo_s_own_algorithms_find_our_entries(tmp_path: Path) -> None:

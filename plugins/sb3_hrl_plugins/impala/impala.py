@@ -13,7 +13,7 @@ from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, Schedule
 from stable_baselines3.common.utils import FloatSchedule, explained_variance, obs_as_tensor
 from torch.nn import functional as F
 
-from sb3_hrl.actors import check_n_actors, make_actor_env
+from sb3_hrl.actors import check_actors, make_actor_env
 from sb3_hrl.actors.algorithm import ActorAlgorithm
 from sb3_hrl.hppo import HPPO
 from sb3_hrl.rollout.time_aware import TimeAwareRolloutBuffer
@@ -110,7 +110,7 @@ class IMPALA(ActorAlgorithm):
         actor_timeout: float = 30.0,
         max_restarts: int = 100,
     ) -> None:
-        check_n_actors(n_actors)
+        check_actors(n_actors, actor_timeout, max_restarts)
         self.n_actors, self.actor_timeout, self.max_restarts = n_actors, actor_timeout, max_restarts
         super().__init__(
             policy,
@@ -166,7 +166,7 @@ class IMPALA(ActorAlgorithm):
         :param kwargs: some of the constructor's
         :raises ValueError: that names the argument, what was expected and what came
         """
-        check_n_actors(kwargs.get("n_actors"))
+        check_actors(**kwargs)
         for name in ("rho_bar", "c_bar", "rho_bar_pg", "max_grad_norm", "rms_prop_eps"):
             if name in kwargs and not kwargs[name] > 0:
                 raise ValueError(f"{name}: expected a number > 0, got {kwargs[name]!r}")

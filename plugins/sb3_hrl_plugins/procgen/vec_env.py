@@ -141,6 +141,7 @@ class ProcgenVecEnv(BatchVecEnv):
             self.game.pack_state(
                 self._get_procgen_state(index),
                 {
+                    "is_new": self._is_new,
                     "n_level_steps": int(self._n_level_steps[index]),
                     "episode_length": int(self._episode_lengths[index]),
                     "episode_return": float(self._episode_returns[index]),
@@ -165,7 +166,8 @@ class ProcgenVecEnv(BatchVecEnv):
             self._episode_lengths[index] = counters["episode_length"]
             self._episode_returns[index] = counters["episode_return"]
         self._obs = self._observe()[1]
-        self._is_new = False
+        is_whole = len(where) == self.num_envs
+        self._is_new = (is_whole or self._is_new) and all(counters["is_new"] for _, counters in unpacked)
 
     def _get_procgen_state(self, index: int) -> bytes:
         buffer = self._batch._ffi.new(f"char[{_STATE_SIZE}]")
