@@ -1,6 +1,7 @@
 """An actor in a process of its own, and the two ends of the connection to it."""
 
 import ctypes
+import gc
 import os
 import pickle
 import signal
@@ -75,6 +76,7 @@ def run_process(
     """
     The whole life of an actor's process; the parameters are those of ``start_process``, with its own end of the connection.
     """
+    gc.freeze()  # a collection would write to what all actors share with the fork server, and so make each a copy
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the learner
     _end_with_the_learner()
     limit_threads(1)
