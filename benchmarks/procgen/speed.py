@@ -8,13 +8,13 @@ Every contestant runs whole iterations, a rollout and the learning from it, in t
 machine does meets all of them. Rates are medians. Between the rounds two matrices are multiplied, once as torch does it (by
 MKL, which leaves half of an AMD processor's vectors unused) and once as a convolution of single pixels (by oneDNN): the shares
 are what a contestant's convolutions and matrix products alone (counted by torch) make of these rates. Memory is the largest of
-the process, so that it says something with one contestant only.
+all processes, what they share counted once, so that it says something with one contestant only.
 
 SB3's documented way, ``ProcgenEnv`` of the package procgen, cannot work: its spaces are gym's. Its PPO therefore gets our
 environments, singly in a DummyVecEnv (``sb3_dummy``) or as a batch (``sb3_batch``), and does the rest itself. Those with
 actors (``--n-actors``) start them in every round, and count the iterations after the first ones, for which trajectories were
-ready; their memory is not counted. IMPALA has the same minibatches, and one epoch. The precision is that of our networks; SB3
-has no such option. Another contestant is another function in ``CONTESTANTS``.
+ready. IMPALA has the same minibatches, and one epoch. The precision is that of our networks; SB3 has no such option. Another
+contestant is another function in ``CONTESTANTS``.
 
 ``--only impala rllib sample_factory`` has RLlib's IMPALA and Sample Factory's APPO beside ours: each in processes and in a
 virtual environment of its own, for a minute in every round, with the same network and sizes (``benchmarks/procgen/peers``).
@@ -22,7 +22,6 @@ virtual environment of its own, for a minute in every round, with the same netwo
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import time
@@ -46,6 +45,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sb3_hrl.actors import ActorVecEnv
 from sb3_hrl.experiments.bench import Clock, Contestant, write_report
+from sb3_hrl.experiments.machine import memory_bytes, own_peak_bytes
 from sb3_hrl.hppo import HPPO
 from sb3_hrl_plugins.impala import IMPALA
 from sb3_hrl_plugins.procgen.vec_env import ProcgenVecEnv, procgen
@@ -113,6 +113,17 @@ def train(setting: Setting, model: OnPolicyAlgorithm) -> Contestant:
     return Contestant(lambda: model.learn(setting.n_total, reset_num_timesteps=False), venv.close)
 
 
+class MemoryClock(Clock):
+    """Looks, before the iterations that count, how much memory all processes have."""
+
+    most_bytes = 0
+
+    def _on_rollout_end(self) -> None:
+        super()._on_rollout_end()
+        if len(self.times) < N_UNCOUNTED:
+            MemoryClock.most_bytes = max(MemoryClock.most_bytes, memory_bytes())
+
+
 def train_with_actors(setting: Setting, model: OnPolicyAlgorithm) -> Contestant:
     """
     :param setting: what is measured
@@ -121,7 +132,7 @@ def train_with_actors(setting: Setting, model: OnPolicyAlgorithm) -> Contestant:
     """
 
     def run() -> float:
-        clock = Clock()
+        clock = MemoryClock()
         model.learn((N_UNCOUNTED + N_COUNTED) * setting.n_total, clock, reset_num_timesteps=False)
         return (clock.times[-1] - clock.times[N_UNCOUNTED - 1]) / N_COUNTED
 
@@ -287,7 +298,7 @@ def measure(setting: Setting, names: list[str], n_rounds: int, n_warmup: int, js
     rates = {name: setting.n_total / statistics.median(times) for name, times in seconds.items()}
     flops = {name: rate * flop_per_step(setting, *PASSES[name](setting)) for name, rate in rates.items()}
     shares = {way: {name: flop / peak for name, flop in flops.items()} for way, peak in peaks.items()}
-    gigabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    gigabytes = max(own_peak_bytes(), MemoryClock.most_bytes) / 1e9
     sizes = f"{setting.n_envs} x {setting.n_steps}, {setting.n_epochs} epochs of {setting.batch_size}"
     title = f"{setting.game}, {setting.network}, {sizes}"
     table = Table(

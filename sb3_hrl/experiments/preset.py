@@ -1,5 +1,6 @@
 """``sb3-hrl bench preset``: measure this machine, and write a preset for it."""
 
+import inspect
 import json
 import statistics
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from sb3_hrl.zoo.validation import (
     HYPERPARAMS,
     ZOO_KEYS,
     check_config,
+    check_further,
     evaluate,
     find_config,
     normalise,
@@ -33,7 +35,7 @@ from sb3_hrl.zoo.validation import (
 # Keys that cost time, which is not measured.
 _NOT_MEASURED = ("env_wrapper", "frame_stack", "callback")
 # Numbers of environments, and of an actor's.
-N_ENVS, N_ENVS_EACH = (16, 32, 64, 128), (4, 8, 16, 32)
+_N_ENVS, _N_ENVS_EACH = (16, 32, 64, 128), (4, 8, 16, 32)
 # Iterations before those that count: actors find time to collect while nobody learns yet.
 _N_UNCOUNTED = 2
 
@@ -86,10 +88,10 @@ def bench_preset(
     section = normalise(written, algorithm)
     n_actors = section.get("n_actors") or 0
     if n_envs_list is None:
-        n_envs_list = [n_actors * n for n in N_ENVS_EACH] if n_actors else N_ENVS
+        n_envs_list = [n_actors * n for n in _N_ENVS_EACH] if n_actors else _N_ENVS
     for n_envs in n_envs_list:
-        if n_actors:
-            check_shares(n_envs, n_actors)
+        check_shares(n_envs, n_actors or 1)
+    section.setdefault("n_steps", inspect.signature(algorithm).parameters["n_steps"].default)
     left_out = [key for key in _NOT_MEASURED if section.get(key)]
     if left_out:
         print(f"Not measured, since it is done without: {', '.join(left_out)}")
@@ -102,7 +104,9 @@ def bench_preset(
     for rate in rates:
         table.add_row(str(rate.n_envs), str(rate.n_threads), f"{rate.sps:,.0f}{' *' if rate == best else ''}")
     get_console().print(table)
-    n_steps = max(1, section.get("n_envs", 1) * section.get("n_steps", 2048) // best.n_envs)  # rollouts as large as before
+    n_steps = max(1, section.get("n_envs", 1) * section["n_steps"] // best.n_envs)  # rollouts as large as before
+    if any(check_further(algorithm, {**section, "n_steps": n_steps})):
+        n_steps = section["n_steps"]  # no minibatch would hold so long an unroll
     _write(file, env_id, {**written, "n_envs": best.n_envs, "n_steps": n_steps}, best)
     print(f"python -m rl_zoo3.train --algo {algo} --env {env_id} -conf {file} --num-threads {best.n_threads} -P")
     return 0
@@ -132,7 +136,7 @@ def _measure(algorithm: Any, env_id: str, section: dict[str, Any], n_envs: int, 
         settings["policy_kwargs"] = evaluate(settings["policy_kwargs"])
     if "." in settings["policy"]:
         settings["policy"] = import_dotted(settings["policy"])
-    n_steps = 32
+    n_steps = min(32, section["n_steps"])
     if section.get("batch_size"):
         settings["batch_size"] = min(section["batch_size"], n_envs * n_steps)
     model = algorithm(env=venv, n_steps=n_steps, device="cpu", seed=0, **settings)

@@ -160,7 +160,7 @@ def check_env_kwargs(env_id: str, key: str, env_kwargs: Mapping[str, Any] | None
     spec = gym.spec(env_id)
     if not env_kwargs or not isinstance(spec.entry_point, str):
         return
-    for _, text in _check_further(gym.envs.registration.load_env_creator(spec.entry_point), {**spec.kwargs, **env_kwargs}):
+    for _, text in check_further(gym.envs.registration.load_env_creator(spec.entry_point), {**spec.kwargs, **env_kwargs}):
         raise ConfigError(f"error: {key}: {text}")
 
 
@@ -307,8 +307,8 @@ def _check_section(
                 yield overrides_source, Problem(None, text)
             else:
                 yield config, Problem(line or line_of(section, key), text)
-    if is_sound:  # each by itself
-        for _, text in _check_further(algorithm, hyperparams):
+    if is_sound:  # each by itself; now together
+        for _, text in check_further(algorithm, hyperparams):
             yield config, Problem(section_line, text)
 
 
@@ -349,11 +349,17 @@ def _check_key(key: Any, hyperparams: Mapping[str, Any], algorithm: type) -> Ite
         yield from _check_parts(key, value)
     else:
         problems = list(_check_value(key, value, expected[key], hyperparams, algorithm))
-        yield from problems or _check_further(algorithm, {key: _with_floats(value, {})})
+        yield from problems or check_further(algorithm, {key: _with_floats(value, {})})
 
 
-def _check_further(target: Any, kwargs: Mapping[str, Any]) -> Iterator[Problem]:
-    """A class may know more about its arguments than their types."""
+def check_further(target: Any, kwargs: Mapping[str, Any]) -> Iterator[Problem]:
+    """
+    A class may know more about its arguments than their types.
+
+    :param target: the class
+    :param kwargs: some of its arguments
+    :return: what is wrong with them, or together
+    """
     try:
         getattr(target, "check_arguments", lambda **_: None)(**kwargs)
     except ValueError as error:
@@ -523,7 +529,7 @@ def _check_part(key: str, part: Any) -> Iterator[Problem]:
         yield Problem(line, f"{name}: expected a mapping of arguments, got {show(kwargs)}")
     elif not isinstance(target, BaseCallback):
         parameters = _parameters(target, 0 if key == "callback" else 1)
-        problems = list(_check_kwargs(str(name), kwargs, parameters)) or list(_check_further(target, kwargs))
+        problems = list(_check_kwargs(str(name), kwargs, parameters)) or list(check_further(target, kwargs))
         for inner_line, text in problems:
             yield Problem(inner_line or line, text)
 

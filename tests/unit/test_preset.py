@@ -51,6 +51,17 @@ def test_impala_with_actors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert f"--algo impala --env procgen-coinrun-v0 -conf {file}" in capsys.readouterr().out
 
 
+def test_an_unroll_stays_within_a_minibatch(tmp_path: Path) -> None:
+    given, file = tmp_path / "given.yml", tmp_path / "mine.yml"
+    command = ["bench", "preset", "--algo", "impala", "--env", "Pendulum-v1", "-conf", str(given), "-o", str(file), *SMALL]
+    for n_steps, batch_size, expected in ((16, 64, 64), (16, 32, 16)):  # of 8 environments, for 2
+        settings = f"n_envs: 8, n_timesteps: 1e5, policy: MlpPolicy, n_steps: {n_steps}, batch_size: {batch_size}"
+        given.write_text(f"default: {{{settings}}}")
+        assert main(command) == 0
+        check_config(str(file), "Pendulum-v1", IMPALA, is_atari=False, overrides=None)
+        assert yaml.safe_load(file.read_text())["default"]["n_steps"] == expected
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -38,7 +38,7 @@ class ProcgenVecEnv(BatchVecEnv):
     :param env_kwargs: the options of the game, see ``Game``
     :param info_keywords: keys of ``info`` that go into ``episode`` and into the monitor files
     :param monitor_files: one file for each environment, or None for no files
-    :param n_threads: worker threads; by default as many as the CPU affinity allows
+    :param n_threads: worker threads; by default as many as this process may use: by CPU affinity and quota; one in an actor
     """
 
     def __init__(
